@@ -1,0 +1,65 @@
+"""The one tree of errors. Adapters wrap vendor errors at their edge, so that nothing of a vendor leaks further in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command line; part of the public interface."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    UNHEALTHY = 3
+    TIMED_OUT = 4
+    REFUSED = 5
+
+
+class TandemError(Exception):
+    """Base of all errors that Tandem raises on purpose.
+
+    The message says what happened and where (topic, partition, object); `remedy` says what to do next.
+    """
+
+    exit_code: ExitCode = ExitCode.ERROR
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message} ({self.remedy})" if self.remedy else message
+
+
+class TransientError(TandemError):
+    """The same call may succeed later: a time-out, a 503, a broker that restarts."""
+
+
+class PermanentError(TandemError):
+    """The same call will fail again until somebody changes something."""
+
+
+class ConfigError(PermanentError):
+    """The configuration or the command line is wrong; the message names the key."""
+
+    exit_code = ExitCode.USAGE
+
+
+class RefusedError(PermanentError):
+    """Refused because carrying it out could lose data."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class DamagedError(PermanentError):
+    """Stored or received bytes are not what they must be: checksum, hash link, format."""
+
+    exit_code = ExitCode.UNHEALTHY
+
+
+class TimedOutError(TandemError):
+    """A wait that the user asked for ran out."""
+
+    exit_code = ExitCode.TIMED_OUT

@@ -1,0 +1,1 @@
+"""Roles of the pair: observe, decide, apply, execute; the coordination topic; configuration and the command line."""

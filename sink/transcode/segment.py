@@ -1,0 +1,60 @@
+"""What a transcoder returns, and what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Avro-encoded `AvroKafkaRecord`s of one partition in offset order, uncompressed: the body of (a part of) a block.
+
+    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none.
+    """
+
+    body: bytes
+    records: int
+    tombstones: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcoded:
+    """Outcome for one `Fetched`.
+
+    `next_offset` is where to read on: past the last whole batch, past gaps, control batches and aborted records too;
+    never past the `until` that was asked for; equal to the start if no whole batch was there.
+    `leader_epoch` is that of the last whole batch, -1 if there was none.
+    """
+
+    segments: tuple[Segment, ...]
+    next_offset: int
+    leader_epoch: int
+
+
+class Transcoder(Protocol):
+    """Turns undecoded record batches into Avro. Stateless and safe to call from several threads."""
+
+    name: str
+
+    def transcode(
+        self,
+        records: bytes | memoryview,
+        *,
+        topic: str,
+        partition: int,
+        start: int,
+        until: int | None,
+        aborted: tuple[tuple[int, int], ...],
+        read_committed: bool,
+    ) -> Transcoded:
+        """Encode the records with offsets in [start, until). One segment per record batch that has any.
+
+        Control batches and, under `read_committed`, records of aborted transactions are left out.
+        Raises DamagedError naming topic, partition and offset on a bad CRC, magic, length or codec.
+        """
+        ...
