@@ -1,0 +1,239 @@
+"""Claims and chain entries: what they hold. `chain_json` says how they are written.
+
+A generation is what its chain says. The first entry links to the claim by the hash of the claim's bytes, every other
+one to its predecessor's. Bytes are canonical (sorted keys, no spaces, UTF-8), so equal entries are equal bytes.
+Times named `at` and `*_at` are milliseconds since the epoch by the store's clock; in JSON `at` is written as ISO 8601.
+Unknown fields are refused: a reader that doesn't know one can't know whether leaving it out is safe (`v` moves then).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What a chain entry does."""
+
+    OPEN = "OPEN"
+    COMMIT = "COMMIT"
+    CONFIRM = "CONFIRM"
+    COMPLETE = "COMPLETE"
+    TAINTED = "TAINTED"
+    CHECKPOINT = "CHECKPOINT"
+    REWRITE = "REWRITE"
+    TAKEOVER = "TAKEOVER"
+    SEALED = "SEALED"
+    CLEARING = "CLEARING"
+    CLEARED = "CLEARED"
+    SNAPSHOT = "SNAPSHOT"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionKey:
+    """A partition of one life of a topic. The cluster is the generation's (its claim names it)."""
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
+
+    `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did.
+    """
+
+    key: PartitionKey
+    first: int
+    last: int
+    records: int
+    tombstones: int
+    min_timestamp: int
+    max_timestamp: int
+    start: int
+    end: int
+    scan: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one."""
+
+    key: str
+    journal: bool
+    bytes: int
+    sha256: str
+    parts: tuple[Part, ...]
+
+    @property
+    def records(self) -> int:
+        """Number of records in all parts, live or not."""
+        return sum(part.records for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """How far a generation's first reading of a log is, for one partition: the offsets [start, end).
+
+    Chunks are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
+    ascending and merged; `open` are attempts under way at this entry as (from, to, attempt). A part counts only if its
+    attempt is at least `floor` (raised when the leader moved and all starts again) and not in `void`.
+    `leader` is the broker that the base is read from, `done_at` the store's time when the last chunk was done.
+    """
+
+    start: int
+    end: int
+    leader: int
+    attempts: int = 0
+    floor: int = 1
+    done: tuple[tuple[int, int], ...] = ()
+    open: tuple[tuple[int, int, int], ...] = ()
+    void: tuple[int, ...] = ()
+    done_at: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of [start, end) has been read."""
+        return self.done_at is not None
+
+    def counts(self, attempt: int) -> bool:
+        """Whether what `attempt` stored belongs to the backup."""
+        return attempt >= self.floor and attempt not in self.void
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
+
+    `head_at` is the last moment at which the position was the log's end; `log_start` as of the last response.
+    """
+
+    offset: int
+    epoch: int
+    head_at: int
+    log_start: int
+    base: Base
+
+    @property
+    def complete(self) -> bool:
+        """Base done and, after that, at head."""
+        return self.base.done_at is not None and self.head_at > self.base.done_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as it was seen: `config` holds what was set on the topic, and the effective retention settings."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    config: dict[str, str]
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """A consumer group's committed offset on one partition."""
+
+    key: PartitionKey
+    offset: int
+    epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A moment between commits: the positions that changed since the mark or commit before it, all at head at `at`."""
+
+    at: int
+    offsets: dict[PartitionKey, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """Why a partition's window after `offset` may lack tombstones or records. Earlier moments are untouched."""
+
+    key: PartitionKey
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clearing:
+    """What a CLEARING or CLEARED entry lets go and what stays, each stay with its reason."""
+
+    goes: tuple[PartitionKey, ...]
+    stays: dict[PartitionKey, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What OPEN fixes for a generation's whole life. `sync` is the sync marker of all its objects (32 hex digits)."""
+
+    isolation_level: str
+    codec: str
+    sync: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The object that makes a generation number somebody's."""
+
+    generation: int
+    pair: str
+    instance: str
+    incarnation: str
+    cluster_id: str
+    nonce: str
+    at: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
+
+    `replaced` are the keys of objects that a REWRITE supersedes by `objects`. `checkpoint` is the id of a named cut.
+    """
+
+    kind: Kind
+    seq: int
+    prev_sha256: str
+    incarnation: str
+    at: int
+    snapshot: int = 0
+    objects: tuple[StoredObject, ...] = ()
+    replaced: tuple[str, ...] = ()
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    topics: tuple[Topic, ...] = ()
+    groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    opening: Opening | None = None
+    clearing: Clearing | None = None
+    checkpoint: str | None = None
+    reason: str | None = None
+    folded: JsonObject | None = None
+
+
+def sha256_hex(data: bytes | bytearray | memoryview) -> str:
+    """Return the SHA-256 of `data` in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def iso(at: int) -> str:
+    """Return ms since the epoch as ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{at % 1000:03d}Z"
+
+
+def from_iso(text: str) -> int:
+    """Return ms since the epoch for what `iso` wrote; ValueError otherwise."""
+    moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

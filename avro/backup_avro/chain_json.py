@@ -1,0 +1,453 @@
+"""Claims and chain entries as JSON: canonical bytes out, strict parsing in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+from backup_avro.chain import (
+    Base,
+    Claim,
+    Clearing,
+    Entry,
+    GroupOffset,
+    JsonObject,
+    Kind,
+    Mark,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Taint,
+    Topic,
+    from_iso,
+    iso,
+)
+from backup_avro.errors import DamagedError
+
+VERSION = 1
+
+
+def _dump(document: JsonObject) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Return the claim's canonical bytes."""
+    return _dump(
+        {
+            "v": VERSION,
+            "enc": None,
+            "generation": claim.generation,
+            "pair": claim.pair,
+            "instance": claim.instance,
+            "incarnation": claim.incarnation,
+            "cluster_id": claim.cluster_id,
+            "nonce": claim.nonce,
+            "at": iso(claim.at),
+            "reason": claim.reason,
+        }
+    )
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Return the entry's canonical bytes. What is empty is left out, but for `v`, `enc` and the links."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "kind": entry.kind.value,
+        "seq": entry.seq,
+        "prev_sha256": entry.prev_sha256,
+        "incarnation": entry.incarnation,
+        "at": iso(entry.at),
+        "snapshot": entry.snapshot,
+    }
+    if entry.objects:
+        document["objects"] = [dump_object(item) for item in entry.objects]
+    if entry.replaced:
+        document["replaced"] = list(entry.replaced)
+    if entry.positions:
+        document["positions"] = dump_positions(entry.positions)
+    if entry.topics:
+        document["topics"] = [dump_topic(topic) for topic in entry.topics]
+    if entry.groups:
+        document["groups"] = {name: [_dump_group(item) for item in items] for name, items in entry.groups.items()}
+    if entry.marks:
+        document["marks"] = [{"at": mark.at, "offsets": _dump_by_key(mark.offsets)} for mark in entry.marks]
+    if entry.taints:
+        document["taints"] = [dump_taint(taint) for taint in entry.taints]
+    document |= {
+        name: value
+        for name, value in (
+            ("opening", entry.opening and _dump_opening(entry.opening)),
+            ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
+            ("checkpoint", entry.checkpoint),
+            ("reason", entry.reason),
+            ("folded", entry.folded),
+        )
+        if value is not None
+    }
+    return _dump(document)
+
+
+def _dump_opening(opening: Opening) -> JsonObject:
+    return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
+
+
+def _dump_clearing(clearing: Clearing) -> JsonObject:
+    return {"goes": [_dump_key(key) for key in clearing.goes], "stays": _dump_by_key(clearing.stays)}
+
+
+def dump_object(item: StoredObject) -> JsonObject:
+    """Return the JSON form of a data object."""
+    return {
+        "key": item.key,
+        "journal": item.journal,
+        "bytes": item.bytes,
+        "sha256": item.sha256,
+        "parts": [_dump_part(part) for part in item.parts],
+    }
+
+
+def _dump_part(part: Part) -> JsonObject:
+    document: JsonObject = {
+        "topic_id": part.key.topic_id,
+        "partition": part.key.partition,
+        "first": part.first,
+        "last": part.last,
+        "records": part.records,
+        "tombstones": part.tombstones,
+        "min_timestamp": part.min_timestamp,
+        "max_timestamp": part.max_timestamp,
+        "start": part.start,
+        "end": part.end,
+    }
+    if part.scan is not None:
+        document["scan"] = part.scan
+    return document
+
+
+def dump_positions(positions: dict[PartitionKey, Position]) -> JsonObject:
+    """Return the JSON form of positions: topic id, then partition number, then the position."""
+    return _dump_by_key({key: _dump_position(position) for key, position in positions.items()})
+
+
+def _dump_position(position: Position) -> JsonObject:
+    base = position.base
+    document: JsonObject = {"start": base.start, "end": base.end, "leader": base.leader, "floor": base.floor}
+    document["attempts"] = base.attempts
+    document["done"] = [list(item) for item in base.done]
+    if base.open:
+        document["open"] = [list(item) for item in base.open]
+    if base.void:
+        document["void"] = list(base.void)
+    if base.done_at is not None:
+        document["done_at"] = base.done_at
+    return {
+        "offset": position.offset,
+        "epoch": position.epoch,
+        "head_at": position.head_at,
+        "log_start": position.log_start,
+        "base": document,
+    }
+
+
+def dump_topic(topic: Topic) -> JsonObject:
+    """Return the JSON form of a topic."""
+    document: JsonObject = {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "config": topic.config,
+    }
+    if topic.removed:
+        document["removed"] = True
+    return document
+
+
+def dump_taint(taint: Taint) -> JsonObject:
+    """Return the JSON form of a taint."""
+    return _dump_key(taint.key) | {"offset": taint.offset, "reason": taint.reason}
+
+
+def _dump_group(item: GroupOffset) -> JsonObject:
+    return _dump_key(item.key) | {"offset": item.offset, "epoch": item.epoch, "metadata": item.metadata}
+
+
+def _dump_key(key: PartitionKey) -> JsonObject:
+    return {"topic_id": key.topic_id, "partition": key.partition}
+
+
+def _dump_by_key(values: dict[PartitionKey, Any]) -> JsonObject:
+    document: JsonObject = {}
+    for key, value in values.items():
+        document.setdefault(key.topic_id, {})[str(key.partition)] = value
+    return document
+
+
+class Fields:
+    """Strict access to a JSON object: each field is taken once with its type, and nothing may be left over."""
+
+    __slots__ = ("_left", "_where")
+
+    def __init__(self, document: object, where: str) -> None:
+        if not isinstance(document, dict):
+            raise DamagedError(f"{where}: a JSON object was expected")
+        self._left: JsonObject = dict(document)
+        self._where = where
+
+    def take(self, name: str, kind: type[Any], default: object = ...) -> Any:  # noqa: ANN401 (the caller names the type)
+        """Return field `name`, which must be a `kind`; `default` if it is absent and a default is given."""
+        value = self._left.pop(name, default)
+        if value is ...:
+            raise DamagedError(f"{self._where}: field {name} is missing")
+        if value is default:
+            return value
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
+        return value
+
+    def end(self) -> None:
+        """Raise DamagedError if a field was not taken."""
+        if self._left:
+            raise DamagedError(
+                f"{self._where}: unknown field {min(self._left)}",
+                remedy="it may have been written by a newer release; use that one",
+            )
+
+    @classmethod
+    def of_bytes(cls, data: bytes, where: str) -> Self:
+        """Parse JSON bytes and check the version fields."""
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{where}: not valid JSON") from error
+        fields = cls(document, where)
+        version = fields.take("v", int)
+        if version != VERSION:
+            raise DamagedError(f"{where}: format version {version} is not known", remedy="use a newer release")
+        if fields.take("enc", dict, None) is not None:
+            raise DamagedError(f"{where}: encrypted; this release cannot read it", remedy="use a newer release")
+        return fields
+
+
+def decode_claim(data: bytes, where: str) -> Claim:
+    """Parse a claim. DamagedError names `where`."""
+    fields = Fields.of_bytes(data, where)
+    claim = Claim(
+        generation=fields.take("generation", int),
+        pair=fields.take("pair", str),
+        instance=fields.take("instance", str),
+        incarnation=fields.take("incarnation", str),
+        cluster_id=fields.take("cluster_id", str),
+        nonce=fields.take("nonce", str),
+        at=_at(fields.take("at", str), where),
+        reason=fields.take("reason", str),
+    )
+    fields.end()
+    return claim
+
+
+def decode_entry(data: bytes, where: str) -> Entry:
+    """Parse a chain entry. DamagedError names `where`. The links are checked by the fold, not here."""
+    fields = Fields.of_bytes(data, where)
+    kind_name = fields.take("kind", str)
+    if kind_name not in Kind.__members__:
+        raise DamagedError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
+    opening = fields.take("opening", dict, None)
+    clearing = fields.take("clearing", dict, None)
+    entry = Entry(
+        kind=Kind(kind_name),
+        seq=fields.take("seq", int),
+        prev_sha256=fields.take("prev_sha256", str),
+        incarnation=fields.take("incarnation", str),
+        at=_at(fields.take("at", str), where),
+        snapshot=fields.take("snapshot", int),
+        objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
+        replaced=tuple(str(item) for item in fields.take("replaced", list, ())),
+        positions=load_positions(fields.take("positions", dict, {}), where),
+        topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
+        groups={
+            name: tuple(_load_group(item, where) for item in items)
+            for name, items in fields.take("groups", dict, {}).items()
+        },
+        marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
+        taints=tuple(load_taint(item, where) for item in fields.take("taints", list, ())),
+        opening=None if opening is None else _load_opening(opening, where),
+        clearing=None if clearing is None else _load_clearing(clearing, where),
+        checkpoint=fields.take("checkpoint", str, None),
+        reason=fields.take("reason", str, None),
+        folded=fields.take("folded", dict, None),
+    )
+    fields.end()
+    return entry
+
+
+def _at(text: str, where: str) -> int:
+    try:
+        return from_iso(text)
+    except ValueError as error:
+        raise DamagedError(f"{where}: {text!r} is not a time") from error
+
+
+def load_object(document: object, where: str) -> StoredObject:
+    """Parse the JSON form of a data object."""
+    fields = Fields(document, f"{where}: object")
+    item = StoredObject(
+        key=fields.take("key", str),
+        journal=fields.take("journal", bool),
+        bytes=fields.take("bytes", int),
+        sha256=fields.take("sha256", str),
+        parts=tuple(_load_part(part, where) for part in fields.take("parts", list)),
+    )
+    fields.end()
+    return item
+
+
+def _load_part(document: object, where: str) -> Part:
+    fields = Fields(document, f"{where}: part")
+    part = Part(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        first=fields.take("first", int),
+        last=fields.take("last", int),
+        records=fields.take("records", int),
+        tombstones=fields.take("tombstones", int),
+        min_timestamp=fields.take("min_timestamp", int),
+        max_timestamp=fields.take("max_timestamp", int),
+        start=fields.take("start", int),
+        end=fields.take("end", int),
+        scan=fields.take("scan", int, None),
+    )
+    fields.end()
+    return part
+
+
+def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
+    values: dict[PartitionKey, Any] = {}
+    if not isinstance(document, dict):
+        raise DamagedError(f"{where}: a JSON object was expected")
+    for topic_id, partitions in document.items():
+        if not isinstance(partitions, dict):
+            raise DamagedError(f"{where}: {topic_id}: a JSON object was expected")
+        for partition, value in partitions.items():
+            if not partition.isdecimal():
+                raise DamagedError(f"{where}: {partition!r} is not a partition number")
+            values[PartitionKey(topic_id, int(partition))] = value
+    return values
+
+
+def load_positions(document: object, where: str) -> dict[PartitionKey, Position]:
+    """Parse the JSON form of positions."""
+    return {key: _load_position(value, where) for key, value in _load_by_key(document, where).items()}
+
+
+def _load_position(document: object, where: str) -> Position:
+    fields = Fields(document, f"{where}: position")
+    inner = Fields(fields.take("base", dict), f"{where}: base")
+    base = Base(
+        start=inner.take("start", int),
+        end=inner.take("end", int),
+        leader=inner.take("leader", int),
+        attempts=inner.take("attempts", int),
+        floor=inner.take("floor", int),
+        done=tuple(_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
+        open=tuple(_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
+        void=_ints(inner.take("void", list, ()), None, where),
+        done_at=inner.take("done_at", int, None),
+    )
+    inner.end()
+    position = Position(
+        offset=fields.take("offset", int),
+        epoch=fields.take("epoch", int),
+        head_at=fields.take("head_at", int),
+        log_start=fields.take("log_start", int),
+        base=base,
+    )
+    fields.end()
+    return position
+
+
+def _ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
+    if (
+        not isinstance(values, list | tuple)
+        or (length is not None and len(values) != length)
+        or not all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    ):
+        raise DamagedError(f"{where}: a list of whole numbers was expected")
+    return tuple(values)
+
+
+def load_topic(document: object, where: str) -> Topic:
+    """Parse the JSON form of a topic."""
+    fields = Fields(document, f"{where}: topic")
+    topic = Topic(
+        name=fields.take("name", str),
+        topic_id=fields.take("topic_id", str),
+        partitions=fields.take("partitions", int),
+        replication_factor=fields.take("replication_factor", int),
+        config={str(name): str(value) for name, value in fields.take("config", dict).items()},
+        removed=fields.take("removed", bool, False),
+    )
+    fields.end()
+    return topic
+
+
+def load_taint(document: object, where: str) -> Taint:
+    """Parse the JSON form of a taint."""
+    fields = Fields(document, f"{where}: taint")
+    taint = Taint(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        offset=fields.take("offset", int),
+        reason=fields.take("reason", str),
+    )
+    fields.end()
+    return taint
+
+
+def _load_group(document: object, where: str) -> GroupOffset:
+    fields = Fields(document, f"{where}: group offset")
+    item = GroupOffset(
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        offset=fields.take("offset", int),
+        epoch=fields.take("epoch", int),
+        metadata=fields.take("metadata", str),
+    )
+    fields.end()
+    return item
+
+
+def _load_mark(document: object, where: str) -> Mark:
+    fields = Fields(document, f"{where}: mark")
+    offsets = _load_by_key(fields.take("offsets", dict), where)
+    for offset in offsets.values():
+        _ints([offset], 1, where)
+    mark = Mark(at=fields.take("at", int), offsets=offsets)
+    fields.end()
+    return mark
+
+
+def _load_opening(document: object, where: str) -> Opening:
+    fields = Fields(document, f"{where}: opening")
+    opening = Opening(
+        isolation_level=fields.take("isolation_level", str),
+        codec=fields.take("codec", str),
+        sync=fields.take("sync", str),
+    )
+    fields.end()
+    if len(opening.sync) != 32 or any(digit not in "0123456789abcdef" for digit in opening.sync):
+        raise DamagedError(f"{where}: the sync marker is not 32 hex digits")
+    return opening
+
+
+def _load_clearing(document: object, where: str) -> Clearing:
+    fields = Fields(document, f"{where}: clearing")
+    goes = []
+    for item in fields.take("goes", list):
+        inner = Fields(item, f"{where}: clearing")
+        goes.append(PartitionKey(inner.take("topic_id", str), inner.take("partition", int)))
+        inner.end()
+    stays = {key: str(reason) for key, reason in _load_by_key(fields.take("stays", dict), where).items()}
+    fields.end()
+    return Clearing(goes=tuple(goes), stays=stays)

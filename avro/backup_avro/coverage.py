@@ -1,0 +1,135 @@
+"""Which generation covers which: the rules for COMPLETE, for sealing, for clearing and for choosing what to restore.
+
+Pure functions over folded states. Their safety rests on one fact: "a complete, untainted, newer generation covers
+this partition" can only become false when a still newer covering one exists (docs/protocol.md), so a decision to let
+go stays right however late it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from backup_avro.chain import Clearing, PartitionKey
+from backup_avro.fold import Generation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarded:
+    """What the cluster has right now of what the pair guards: topic id to (name, number of partitions)."""
+
+    cluster_id: str
+    topics: Mapping[str, tuple[str, int]]
+
+    def has(self, key: PartitionKey) -> bool:
+        """Whether the partition exists and is guarded, in the same life of the topic."""
+        topic = self.topics.get(key.topic_id)
+        return topic is not None and key.partition < topic[1]
+
+    def partitions(self) -> list[PartitionKey]:
+        """Return all guarded partitions."""
+        return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]
+
+
+class Cover(Enum):
+    """How `older` stands to `newer` in one partition."""
+
+    COVERED = "covered"
+    BEHIND = "behind"  # the newer one will get there
+    CUT_OFF = "cut off"  # the log was truncated below the older one's position: it can't get there
+
+
+def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
+    """Say whether the sound part of `newer` reaches all that `older` holds of `key`."""
+    if not newer.usable(key):
+        return Cover.BEHIND
+    new, old = newer.positions[key], older.positions[key]
+    if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:
+        return Cover.COVERED
+    if key not in newer.taints and new.epoch > old.epoch and new.offset < old.offset and new.head_at > old.head_at:
+        return Cover.CUT_OFF
+    return Cover.BEHIND
+
+
+def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[str]:
+    """Return what keeps `mine` from COMPLETE; empty if nothing does. `others` must have been read before `mine`."""
+    found = []
+    for key in guarded.partitions():
+        position = mine.positions.get(key)
+        topic = guarded.topics[key.topic_id][0]
+        if position is None:
+            found.append(f"{topic}-{key.partition} is not read yet")
+        elif key in mine.taints:
+            found.append(f"{topic}-{key.partition} is tainted: {mine.taints[key].reason}")
+        elif not position.base.complete:
+            found.append(f"{topic}-{key.partition}: the base up to {position.base.end} is not done")
+        elif not position.complete:
+            found.append(f"{topic}-{key.partition} has not been at head since its base was done")
+    for other in others:
+        if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
+            continue
+        found.extend(
+            f"{other.name_of(key)} stands at {mine.positions[key].offset}, "
+            f"generation {other.number} at {position.offset}"
+            for key, position in other.positions.items()
+            if guarded.has(key) and key in mine.positions and not _reaches(mine, other, key)
+        )
+    return found
+
+
+def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
+    here, there = mine.positions[key], other.positions[key]
+    if here.offset >= there.offset and here.epoch >= there.epoch:
+        return True
+    return here.epoch > there.epoch and here.head_at > there.head_at
+
+
+def spoilt(mine: Generation) -> bool:
+    """Whether a generation that is not COMPLETE can't become it any more: a taint before COMPLETE spoils the base."""
+    return not mine.complete and bool(mine.taints)
+
+
+def uncovered(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+    """Return the partitions of `older` that still exist and that `newer` does not cover yet."""
+    return [key for key in older.positions if guarded.has(key) and cover(newer, older, key) is Cover.BEHIND]
+
+
+def successor(older: Generation, all_generations: Iterable[Generation]) -> Generation | None:
+    """Return the newest COMPLETE, untainted generation above `older` that is not being cleared, if any."""
+    candidates = [
+        g
+        for g in all_generations
+        if g.number > older.number and g.complete and not g.taints and g.clearing is None and g.cleared is None
+    ]
+    return max(candidates, key=lambda g: g.number, default=None)
+
+
+def clearing(
+    older: Generation,
+    all_generations: Collection[Generation],
+    guarded: Guarded,
+    released: Collection[PartitionKey] = (),
+) -> Clearing | None:
+    """Return what may go of `older` and what must stay; None while a live partition is yet to be covered.
+
+    A generation that never became COMPLETE goes as a whole. `released` is what a person let go.
+    """
+    if not older.complete:
+        return Clearing(goes=tuple(sorted(older.positions)), stays={})
+    newer = [g for g in all_generations if g.number > older.number and g.complete]
+    goes, stays = [], {}
+    for key in sorted(older.positions):
+        verdicts = {cover(g, older, key) for g in newer}
+        if Cover.COVERED in verdicts or key in released:
+            goes.append(key)
+        elif not guarded.has(key):
+            stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
+        elif Cover.CUT_OFF in verdicts:
+            stays[key] = "the log was truncated; the records that were cut off are kept"
+        else:
+            return None
+    already = set(older.cleared.goes) if older.cleared is not None else set()
+    if older.cleared is not None and set(goes) <= already:
+        return None
+    return Clearing(goes=tuple(goes), stays=stays)

@@ -1,0 +1,307 @@
+"""Folding a chain into the state of its generation, and the rules that each entry must keep.
+
+`Generation.apply` is the only way a state changes: writers apply what they wrote, readers what they read, and both
+refuse the same entries. An entry that breaks a rule raises ChainError and leaves the state as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from backup_avro import layout
+from backup_avro.chain import (
+    Claim,
+    Clearing,
+    Entry,
+    GroupOffset,
+    Kind,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Taint,
+    Topic,
+)
+from backup_avro.errors import DamagedError
+
+_HOLDER_ONLY = frozenset(
+    {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
+)
+_AFTER_SEALED = frozenset({Kind.CLEARING, Kind.CLEARED, Kind.TAKEOVER})
+
+
+class ChainError(DamagedError):
+    """A chain entry breaks a rule: a wrong link or writer, a position that goes back, a part that fits nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """An entry that a restore can name: everything up to `seq` is the state as of `at`."""
+
+    seq: int
+    at: int
+    kind: Kind
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry."""
+
+    claim: Claim
+    head_sha256: str
+    seq: int = 0
+    at: int = 0
+    holder: str = ""
+    snapshot: int = 0
+    opening: Opening | None = None
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    groups: dict[str, dict[PartitionKey, GroupOffset]] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
+    replaced: dict[str, int] = field(default_factory=dict)
+    taints: dict[PartitionKey, Taint] = field(default_factory=dict)
+    moments: list[Moment] = field(default_factory=list)
+    completed_at: int | None = None
+    completed_seq: int | None = None
+    sealed_at: int | None = None
+    clearing: Clearing | None = None
+    clearing_by: str | None = None
+    cleared: Clearing | None = None
+
+    @property
+    def number(self) -> int:
+        """The generation's number."""
+        return self.claim.generation
+
+    @property
+    def instance(self) -> str:
+        """The instance that owns it."""
+        return self.claim.instance
+
+    @property
+    def complete(self) -> bool:
+        """Whether it became COMPLETE. It stays true when it is sealed or cleared."""
+        return self.completed_at is not None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it takes no more records."""
+        return self.sealed_at is not None
+
+    @property
+    def gone(self) -> bool:
+        """Whether all of it is cleared."""
+        return self.cleared is not None and not self.cleared.stays
+
+    def usable(self, key: PartitionKey) -> bool:
+        """Whether a restore may choose this generation for `key`: COMPLETE, its base done, not being cleared."""
+        position = self.positions.get(key)
+        return self.complete and position is not None and position.complete and not self._goes(key)
+
+    def _goes(self, key: PartitionKey) -> bool:
+        return any(key in clearing.goes for clearing in (self.clearing, self.cleared) if clearing is not None)
+
+    def sound_offset(self, key: PartitionKey) -> int:
+        """Return up to where (exclusive) the tail of `key` is beyond doubt: its position, or where it was tainted."""
+        position = self.positions[key]
+        taint = self.taints.get(key)
+        return position.offset if taint is None else min(taint.offset, position.offset)
+
+    def name_of(self, key: PartitionKey) -> str:
+        """Return `topic-partition` for messages."""
+        topic = self.topics.get(key.topic_id)
+        return f"{topic.name if topic else key.topic_id}-{key.partition}"
+
+    def counts(self, part: Part) -> bool:
+        """Whether a part belongs to the backup: from the tail, or from a base attempt that was not given up."""
+        if part.scan is None:
+            return True
+        position = self.positions.get(part.key)
+        return position is not None and position.base.counts(part.scan)
+
+    def live_parts(self) -> Iterator[tuple[StoredObject, Part]]:
+        """Yield each part that belongs to the backup, with its object, in commit order."""
+        for item in self.objects.values():
+            for part in item.parts:
+                if self.counts(part):
+                    yield item, part
+
+    def apply(self, entry: Entry, sha256: str) -> None:
+        """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule."""
+        check(self, entry)
+        self.seq = entry.seq
+        self.head_sha256 = sha256
+        self.at = entry.at
+        self.snapshot = entry.snapshot
+        for topic in entry.topics:
+            self.topics[topic.topic_id] = topic
+        self.positions.update(entry.positions)
+        for key in entry.replaced:
+            self.objects.pop(key)
+            self.replaced[key] = entry.at
+        for item in entry.objects:
+            self.objects[item.key] = item
+        for name, offsets in entry.groups.items():
+            self.groups[name] = {item.key: item for item in offsets}
+        for taint in entry.taints:
+            self.taints.setdefault(taint.key, taint)
+        self._apply_kind(entry)
+
+    def _apply_kind(self, entry: Entry) -> None:
+        match entry.kind:
+            case Kind.OPEN:
+                self.opening = entry.opening
+                self.holder = entry.incarnation
+            case Kind.TAKEOVER:
+                self.holder = entry.incarnation
+            case Kind.COMMIT | Kind.CONFIRM | Kind.CHECKPOINT:
+                self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
+            case Kind.COMPLETE:
+                if self.completed_at is None:
+                    self.completed_at = entry.at
+                    self.completed_seq = entry.seq
+                    self.moments.append(Moment(seq=entry.seq, at=entry.at, kind=entry.kind))
+            case Kind.SEALED:
+                self.sealed_at = entry.at
+            case Kind.CLEARING:
+                self.clearing = entry.clearing
+                self.clearing_by = entry.incarnation
+            case Kind.CLEARED:
+                self._drop_cleared(entry)
+            case Kind.TAINTED | Kind.REWRITE | Kind.SNAPSHOT:
+                pass
+
+    def _drop_cleared(self, entry: Entry) -> None:
+        assert entry.clearing is not None
+        goes = frozenset(entry.clearing.goes)
+        self.cleared = entry.clearing
+        self.clearing = None
+        self.objects = {
+            key: item for key, item in self.objects.items() if any(part.key not in goes for part in item.parts)
+        }
+
+
+def check(state: Generation, entry: Entry) -> None:
+    """Raise ChainError unless `entry` may follow `state`."""
+    problem = (
+        _check_links(state, entry)
+        or _check_order(state, entry)
+        or _check_writer(state, entry)
+        or _check_positions(state, entry)
+        or _check_objects(state, entry)
+        or _check_clearing(state, entry)
+    )
+    if problem:
+        raise ChainError(f"generation {state.number}, chain entry {entry.seq} ({entry.kind}): {problem}")
+
+
+def _check_links(state: Generation, entry: Entry) -> str | None:
+    if entry.seq != state.seq + 1:
+        return f"entry {state.seq + 1} was expected"
+    if entry.prev_sha256 != state.head_sha256:
+        return "its link is not the hash of the entry before it"
+    return None
+
+
+def _check_order(state: Generation, entry: Entry) -> str | None:
+    if (entry.kind is Kind.OPEN) != (state.seq == 0):
+        return "OPEN comes first and once"
+    if entry.kind is Kind.OPEN and entry.opening is None:
+        return "OPEN says nothing"
+    if state.gone:
+        return "the generation is cleared"
+    over = state.sealed or state.clearing is not None or state.cleared is not None
+    if over and entry.kind not in _AFTER_SEALED:
+        return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
+    if entry.kind is Kind.SEALED and not state.complete:
+        return "only a COMPLETE generation is sealed"
+    if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
+        return "a COMPLETE generation is sealed before it is cleared"
+    return None
+
+
+def _check_writer(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is Kind.OPEN and entry.incarnation != state.claim.incarnation:
+        return "OPEN is written by the incarnation that claimed the number"
+    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:
+        return f"written by incarnation {entry.incarnation}, but {state.holder} holds the chain"
+    if entry.kind is Kind.CLEARING and state.complete and entry.incarnation != state.holder:
+        return "only its holder clears a generation that was COMPLETE"
+    if entry.kind is Kind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
+        return "only who cleared it says that it is cleared"
+    return None
+
+
+def _check_positions(state: Generation, entry: Entry) -> str | None:
+    topics = state.topics.keys() | {topic.topic_id for topic in entry.topics}
+    for key, position in entry.positions.items():
+        if key.topic_id not in topics:
+            return f"a position of topic id {key.topic_id}, which the chain does not know"
+        before = state.positions.get(key)
+        if before is None:
+            continue
+        if position.offset < before.offset:
+            return f"the position of {state.name_of(key)} goes back from {before.offset} to {position.offset}"
+        old, new = before.base, position.base
+        if (new.start, new.end) != (old.start, old.end) and new.floor <= old.floor:
+            return f"the base of {state.name_of(key)} changes its range without starting again"
+        if new.floor < old.floor or new.attempts < old.attempts:
+            return f"the base of {state.name_of(key)} goes back"
+    return None
+
+
+def _check_objects(state: Generation, entry: Entry) -> str | None:
+    if entry.objects and entry.kind not in {Kind.COMMIT, Kind.REWRITE}:
+        return "only COMMIT and REWRITE add objects"
+    if entry.replaced and entry.kind is not Kind.REWRITE:
+        return "only REWRITE replaces objects"
+    for key in entry.replaced:
+        if key not in state.objects:
+            return f"{key} is replaced, but is not in the chain"
+    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
+    for item in entry.objects:
+        if not item.key.startswith(prefix) or "/../" in item.key:
+            return f"{item.key} lies outside {prefix}"
+        if item.key in state.objects or item.key in state.replaced:
+            return f"{item.key} is in the chain already"
+        if not item.parts:
+            return f"{item.key} holds nothing"
+        if entry.kind is Kind.COMMIT:
+            problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
+            if problem:
+                return f"{item.key}: {problem}"
+    return None
+
+
+def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
+    after = entry.positions.get(part.key)
+    if after is None:
+        return "records without a position"
+    if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
+        return f"{part.records} records in offsets {part.first} to {part.last}"
+    if part.scan is not None:
+        if not (
+            after.base.start <= part.first and part.last < after.base.end and 1 <= part.scan <= after.base.attempts
+        ):
+            return f"offsets {part.first} to {part.last} lie outside the base"
+        return None
+    before = state.positions.get(part.key)
+    low = after.base.end if before is None else before.offset
+    if not (low <= part.first and part.last < after.offset):
+        return f"offsets {part.first} to {part.last} lie outside [{low}, {after.offset})"
+    return None
+
+
+def _check_clearing(state: Generation, entry: Entry) -> str | None:
+    if entry.kind not in {Kind.CLEARING, Kind.CLEARED}:
+        return None if entry.clearing is None else "only CLEARING and CLEARED name what goes"
+    if entry.clearing is None:
+        return "it does not name what goes and what stays"
+    if entry.kind is Kind.CLEARED and entry.clearing != state.clearing:
+        return "it names something else than the CLEARING before it"
+    named = set(entry.clearing.goes) | entry.clearing.stays.keys()
+    if named != state.positions.keys():
+        return "it does not name every partition"
+    return None

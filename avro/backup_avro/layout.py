@@ -1,0 +1,85 @@
+"""Names in the store. Every key is relative to the root that the user configures; nothing else builds keys.
+
+A key holds only what was validated: pair and instance names, Kafka topic names, numbers and a nonce.
+"""
+
+from __future__ import annotations
+
+import re
+
+from backup_avro.errors import ConfigError, DamagedError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_CLAIM = re.compile(r"(\d{8})\.json")
+
+
+def check_name(name: str, what: str) -> str:
+    """Return `name` if it may stand in a key as a pair, instance or pin; ConfigError otherwise."""
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise ConfigError(
+            f"{what} {name!r} is not a valid name",
+            remedy="use letters, digits, '.', '_' and '-', starting with a letter or digit, at most 128",
+        )
+    return name
+
+
+def check_topic(topic: str) -> str:
+    """Return `topic` if Kafka allows it as a topic name; DamagedError otherwise (it came from stored bytes)."""
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise DamagedError(f"{topic!r} is not a Kafka topic name")
+    return topic
+
+
+def claims_prefix(pair: str) -> str:
+    """Return the folder of all claims and chains of a pair."""
+    return f"{pair}/generations/"
+
+
+def claim_key(pair: str, generation: int) -> str:
+    """Return the key of the claim of a generation."""
+    return f"{pair}/generations/{generation:08d}.json"
+
+
+def claim_number(name: str) -> int | None:
+    """Return the generation that a claim's file name stands for, None for other names."""
+    match = _CLAIM.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def chain_prefix(pair: str, generation: int) -> str:
+    """Return the folder of a generation's chain entries."""
+    return f"{pair}/generations/{generation:08d}/"
+
+
+def entry_key(pair: str, generation: int, seq: int) -> str:
+    """Return the key of chain entry `seq`."""
+    return f"{pair}/generations/{generation:08d}/{seq:020d}.json"
+
+
+def pins_prefix(pair: str) -> str:
+    """Return the folder of the pins of a pair."""
+    return f"{pair}/pins/"
+
+
+def checkpoint_key(pair: str, checkpoint: str) -> str:
+    """Return the key of a named consistent cut."""
+    return f"{pair}/checkpoints/{check_name(checkpoint, 'checkpoint')}.json"
+
+
+def data_prefix(pair: str, instance: str, generation: int) -> str:
+    """Return the folder of everything that a generation stores besides its chain."""
+    return f"{pair}/{instance}/generation={generation:08d}/"
+
+
+def data_key(
+    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
+) -> str:
+    """Return the key of one partition's data object; offsets have 20 digits, the nonce 16 hex digits."""
+    folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
+    return f"{folder}{topic}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+
+
+def journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
+    """Return the key of an object that many small partitions share, written for chain entry `seq` (or a later one)."""
+    return f"{data_prefix(pair, instance, generation)}journal/{seq:020d}+{nonce}.avro"
