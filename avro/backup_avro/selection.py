@@ -1,0 +1,154 @@
+"""What to read for a restore, decided from folded chains alone: generations, objects, byte ranges and offset ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
+from backup_avro.errors import RefusedError
+from backup_avro.fold import Generation
+
+_Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The records with offsets in [low, high) of one part of one data object."""
+
+    generation: int
+    item: StoredObject
+    part: Part
+    low: int
+    high: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether all records of the part are wanted, so that its counts are exact."""
+        return self.low <= self.part.first and self.part.last < self.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSelection:
+    """All that is restored of one partition, in offset order; slices don't overlap. `end` is the moment (exclusive)."""
+
+    key: PartitionKey
+    topic: Topic
+    slices: tuple[Slice, ...]
+    log_start: int
+    end: int
+    generations: tuple[int, ...]
+    warning: str | None = None
+
+    @property
+    def records(self) -> int:
+        """Number of stored records, exact if every slice is whole, else an upper bound."""
+        return sum(piece.part.records for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a restore reads: `generation` is what it rests on, `seq` its chain entry, `incomplete` what it lacks."""
+
+    generation: int
+    seq: int
+    partitions: tuple[PartitionSelection, ...]
+    incomplete: tuple[str, ...] = ()
+
+
+def restorable(generations: Iterable[Generation]) -> list[Generation]:
+    """Return the generations that a restore may rest on, best first: COMPLETE, not being cleared, untainted first.
+
+    A tainted one is sound up to its taint, so it comes after all untainted ones, and with a warning.
+    """
+    usable = [g for g in generations if g.complete and g.clearing is None and g.cleared is None]
+    return sorted(usable, key=lambda g: (not g.taints, g.number), reverse=True)
+
+
+def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:
+    """Return the generation to rest on: `number` if given, else the best. RefusedError if there is none."""
+    candidates = restorable(generations)
+    if number is not None:
+        candidates = [g for g in candidates if g.number == number]
+    if not candidates:
+        what = "no generation is" if number is None else f"generation {number} is not"
+        raise RefusedError(
+            f"{what} complete and free of clearing",
+            remedy="`tandem status` shows what there is and what is still missing",
+        )
+    return candidates[0]
+
+
+def select(
+    generations: Sequence[Generation],
+    *,
+    number: int | None = None,
+    wanted: Callable[[Topic], bool] = lambda _: True,
+    until: Mapping[PartitionKey, int] | None = None,
+    merge: bool = True,
+) -> Selection:
+    """Select the newest state, or the state as of the offset vector `until`.
+
+    With `merge`, records that another complete generation holds contiguously above the chosen one's position are added.
+    """
+    chosen = choose(generations, number)
+    others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
+    parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
+    partitions, incomplete = [], []
+    for key in sorted(chosen.positions):
+        topic = chosen.topics[key.topic_id]
+        if topic.removed or not wanted(topic):
+            continue
+        if not chosen.usable(key):
+            incomplete.append(chosen.name_of(key))
+            continue
+        partitions.append(_select_partition(chosen, others, parts, key, None if until is None else until.get(key)))
+    return Selection(
+        generation=chosen.number, seq=chosen.seq, partitions=tuple(partitions), incomplete=tuple(incomplete)
+    )
+
+
+def _select_partition(
+    chosen: Generation, others: list[Generation], parts: dict[int, _Parts], key: PartitionKey, until: int | None
+) -> PartitionSelection:
+    position = chosen.positions[key]
+    end = position.offset if until is None else min(until, position.offset)
+    slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
+    used = [chosen.number]
+    warning = None
+    if key in chosen.taints and end > chosen.taints[key].offset:
+        warning = f"tainted above offset {chosen.taints[key].offset}: {chosen.taints[key].reason}"
+    elif until is None or until > end:
+        for other in others:
+            there = other.positions.get(key)
+            if there is None or not other.usable(key) or there.epoch < position.epoch:
+                continue
+            reach = other.sound_offset(key) if until is None else min(until, other.sound_offset(key))
+            if there.base.start <= end < reach:
+                slices.extend(_slices(other.number, parts[other.number].get(key, ()), end, reach))
+                used.append(other.number)
+                end = reach
+    return PartitionSelection(
+        key=key,
+        topic=chosen.topics[key.topic_id],
+        slices=tuple(sorted(slices, key=lambda piece: piece.part.first)),
+        log_start=position.log_start,
+        end=end,
+        generations=tuple(used),
+        warning=warning,
+    )
+
+
+def _parts_by_key(state: Generation) -> _Parts:
+    found: _Parts = {}
+    for item, part in state.live_parts():
+        found.setdefault(part.key, []).append((item, part))
+    return found
+
+
+def _slices(number: int, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
+    return [
+        Slice(generation=number, item=item, part=part, low=low, high=high)
+        for item, part in parts
+        if part.first < high and part.last >= low
+    ]

@@ -1,0 +1,140 @@
+"""Claiming a number and appending to a chain. The store's put-if-absent is the only fence."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import dataclass, replace
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
+from backup_avro.chain_json import decode_entry, encode_claim, encode_entry
+from backup_avro.errors import PermanentError, RefusedError
+from backup_avro.fold import Generation, check
+from sink.object_store.base import ObjectStore, Put, StoreTransientError
+
+_LOG = structlog.get_logger()
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class HolderLostError(RefusedError):
+    """Another incarnation has taken the chain over: this one must not append any more and halts."""
+
+
+class ClaimLostError(PermanentError):
+    """Somebody else claimed the number first."""
+
+
+class StoppedError(PermanentError):
+    """The wait for the store was given up because the process stops. What was sent may or may not have taken effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who writes: one process life of one instance, on one cluster."""
+
+    pair: str
+    instance: str
+    incarnation: str
+    cluster_id: str
+
+
+def now_ms(store: ObjectStore) -> int:
+    """Return the store's clock in ms since the epoch."""
+    return round(store.now().timestamp() * 1000)
+
+
+def claim(
+    store: ObjectStore, identity: Identity, number: int, *, opening: Opening, reason: str, stop: threading.Event
+) -> ChainWriter:
+    """Claim `number` and open its chain. Raises ClaimLostError if it is taken, StoppedError if `stop` is set first."""
+    document = Claim(
+        generation=number,
+        pair=identity.pair,
+        instance=identity.instance,
+        incarnation=identity.incarnation,
+        cluster_id=identity.cluster_id,
+        nonce=secrets.token_hex(8),
+        at=now_ms(store),
+        reason=reason,
+    )
+    data = encode_claim(document)
+    key = layout.claim_key(identity.pair, number)
+    if not _put(store, key, data, stop):
+        raise ClaimLostError(f"generation {number} of pair {identity.pair} was claimed by the other instance")
+    writer = ChainWriter(
+        store, Generation(claim=document, head_sha256=sha256_hex(data)), identity.incarnation, stop=stop
+    )
+    writer.append(Entry(kind=Kind.OPEN, seq=0, prev_sha256="", incarnation="", at=0, opening=opening, reason=reason))
+    return writer
+
+
+def _put(store: ObjectStore, key: str, data: bytes, stop: threading.Event) -> bool:
+    """Put the frozen bytes until their fate is known; return whether they are what the key holds."""
+    attempt = 0
+    while True:
+        try:
+            return store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
+        except StoreTransientError as error:
+            delay = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
+            attempt += 1
+            _LOG.warning("store does not answer, trying the same bytes again", key=key, error=str(error), wait_s=delay)
+            if stop.wait(delay):
+                raise StoppedError(f"stopped while waiting for the store to take {key}") from error
+
+
+class ChainWriter:
+    """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all it knows.
+
+    After a StoppedError nothing more can be appended: the fate of the bytes that were sent is not known.
+    """
+
+    def __init__(self, store: ObjectStore, state: Generation, incarnation: str, *, stop: threading.Event) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._in_doubt: str | None = None
+        self.state = state
+
+    def append(self, draft: Entry) -> Entry:
+        """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
+
+        On a number that is taken: if it holds these very bytes, done; if the chain has another holder now,
+        HolderLostError; otherwise on to the next number. Raises ChainError if the draft breaks a rule, StoppedError.
+        """
+        with self._lock:
+            if self._in_doubt:
+                raise StoppedError(f"whether the store took {self._in_doubt} is not known")
+            while True:
+                entry = replace(
+                    draft,
+                    seq=self.state.seq + 1,
+                    prev_sha256=self.state.head_sha256,
+                    incarnation=self._incarnation,
+                    at=max(self.state.at, now_ms(self._store)),
+                    snapshot=self.state.snapshot,
+                )
+                check(self.state, entry)
+                data = encode_entry(entry)
+                key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
+                self._in_doubt = key
+                taken = _put(self._store, key, data, self._stop)
+                self._in_doubt = None
+                if taken:
+                    self.state.apply(entry, sha256_hex(data))
+                    return entry
+                self._take_foreign(key, draft.kind)
+
+    def _take_foreign(self, key: str, wanted: Kind) -> None:
+        data = self._store.get(key)
+        foreign = decode_entry(data, key)
+        self.state.apply(foreign, sha256_hex(data))
+        if self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
+            raise HolderLostError(
+                f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",
+                remedy="only one process may run with this instance name; stop the other one or this one",
+            )
+        _LOG.info("chain number was taken, going on to the next", key=key, kind=foreign.kind.value)
