@@ -1,0 +1,237 @@
+"""Merge the sources, read secret files, check the whole, and say where each value came from."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from backup_avro.errors import ConfigError
+from controller.config import rules, sources
+from controller.config.kafka import is_secret, is_secret_file
+from controller.config.model import FROM_HOSTNAME, Config
+from controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
+
+_DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
+_LARGEST_SECRET: Final = 1024 * 1024
+_REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults."""
+
+    config: Config
+    origins: Mapping[str, Origin]
+
+    def origin(self, path: str) -> Origin:
+        """Return where the value at the dotted `path` came from."""
+        return self.origins.get(path, _DEFAULT)
+
+
+def load(
+    path: FilePath | None,
+    environ: Mapping[str, str],
+    overrides: Iterable[str] = (),
+    *,
+    hostname: Callable[[], str] = socket.gethostname,
+) -> Config:
+    """Return the configuration from flags over environment over file. Raises ConfigError that lists all problems."""
+    return read(path, environ, overrides, hostname=hostname).config
+
+
+def read(
+    path: FilePath | None,
+    environ: Mapping[str, str],
+    overrides: Iterable[str] = (),
+    *,
+    hostname: Callable[[], str] = socket.gethostname,
+) -> Loaded:
+    """Like `load`, with the origin of each value.
+
+    Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
+    or -1 leaves `instance` empty: jobs that serve the whole pair share the file. Raises ConfigError.
+    """
+    layers = [sources.from_environment(environ), sources.from_flags(overrides)]
+    if path is not None:
+        layers.insert(0, sources.from_yaml(_read_text(path), str(path)))
+    problems = [problem for layer in layers for problem in layer.problems]
+    merged = {setting.path: setting for layer in layers for setting in layer.settings}
+    shown = dict(merged)
+    for setting in list(merged.values()):
+        _read_secret(setting, merged, problems)
+    _resolve_instance(merged, hostname)
+    config = None
+    try:
+        config = Config.model_validate(_tree(merged))
+    except ValidationError as error:
+        broken = {problem.partition(": ")[2].partition(":")[0] for problem in problems}
+        for details in error.errors(include_url=False):
+            problems += [line for key, line in _lines(details, merged) if key not in broken]
+    if config is None or problems:
+        raise _error(list(dict.fromkeys(problems)))
+    origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
+    return Loaded(config=config, origins=origins)
+
+
+def _error(problems: list[str]) -> ConfigError:
+    if len(problems) == 1:
+        return ConfigError(problems[0], remedy=_REMEDY)
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return ConfigError(f"{len(problems)} problems in the configuration{lines}", remedy=_REMEDY)
+
+
+def _read_text(path: FilePath) -> str:
+    remedy = "name a readable YAML file with -c/--config or TANDEM_CONFIG"
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file", remedy=remedy) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}", remedy=remedy) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", remedy=remedy) from None
+
+
+def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[str]) -> None:
+    """Replace `kafka.<name>.file` by its content, and add that of `store.<name>_file`.
+
+    Of a value and a file the one from the higher source wins; both in one source is a problem.
+    """
+    *above, last = setting.path
+    in_kafka = above == [KAFKA] and is_secret_file(last)
+    in_store = last.endswith("_file") and sources.keys().get((*above, last.removesuffix("_file"))) is Shape.SECRET
+    if not in_kafka and not in_store:
+        return
+    target = (*above, last.removesuffix(".file" if in_kafka else "_file"))
+    place = f"{setting.origin.place}: {dotted(setting.path)}:"
+    if in_kafka:
+        del merged[setting.path]
+    if setting.value is None:
+        return
+    rival = merged.get(target)
+    if rival is not None and rival.origin.kind is setting.origin.kind:
+        problems.append(f"{place} {dotted(target)} is set as well; keep one of the two")
+        return
+    if rival is not None and list(Kind).index(rival.origin.kind) > list(Kind).index(setting.origin.kind):
+        merged.pop(setting.path, None)
+        return
+    text, problem = _secret_text(FilePath(str(setting.value)))
+    if problem:
+        problems.append(f"{place} {setting.value}: {problem}")
+    origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
+    merged[target] = Setting(path=target, value=text, origin=origin)
+
+
+def _secret_text(path: FilePath) -> tuple[str, str | None]:
+    """Return the file's text without its trailing newline, and what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_LARGEST_SECRET + 1)
+        text = body.decode()
+    except FileNotFoundError:
+        return "", "no such secret file; mount it, or correct the path"
+    except OSError as error:
+        return "", f"secret file can't be read ({error.strerror}); correct its path or its permissions"
+    except UnicodeDecodeError:
+        return "", "secret file is not UTF-8 text"
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        return "", "secret file is empty"
+    return (text, None) if len(body) <= _LARGEST_SECRET else ("", "secret file is larger than 1MiB")
+
+
+def _resolve_instance(merged: dict[Path, Setting], hostname: Callable[[], str]) -> None:
+    setting = merged.get(("instance",))
+    if setting is None or setting.value != FROM_HOSTNAME:
+        return
+    chosen = merged.get(("instances",))
+    names = chosen.value if chosen and isinstance(chosen.value, tuple) else Config.model_fields["instances"].default
+    host = hostname().partition(".")[0]
+    stem, _, ordinal = host.rpartition("-")
+    known = stem and ordinal in {"0", "1"} and len(names) == 2
+    merged[setting.path] = Setting(
+        path=setting.path,
+        value=names[int(ordinal)] if known else None,
+        origin=Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: host name {host}"),
+    )
+
+
+def _tree(merged: Mapping[Path, Setting]) -> dict[str, Any]:
+    """Nest the settings. None of a key that has a default means: take the default."""
+    tree: dict[str, Any] = {
+        section[0]: {} for section in sources.sections() if section in {("topics",), ("store",), (KAFKA,)}
+    }
+    for setting in merged.values():
+        node = tree
+        for part in setting.path[:-1]:
+            node = node.setdefault(part, {})
+        node[setting.path[-1]] = setting.value
+    return tree
+
+
+def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tuple[str, str]]:
+    """Turn one pydantic error into (key, line) pairs."""
+    if details["type"] == rules.PROBLEMS:
+        for name, text in details.get("ctx", {})[rules.PROBLEMS]:
+            head, _, tail = name.partition(".")
+            path = (head, tail) if head == KAFKA else tuple(name.split("."))
+            yield name, _line(path, None, text, merged)
+        return
+    location = [str(part) for part in details["loc"]]
+    index = int(location[-1]) if isinstance(details["loc"][-1], int) else None
+    path = tuple(location) if index is None else tuple(location[:-1])
+    if path[0] == KAFKA:
+        path = path[:2]  # pydantic adds the member of the union that it tried
+    yield dotted(path), _line(path, index, _text(details, path), merged)
+
+
+def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Setting]) -> str:
+    setting = merged.get(path)
+    if setting is None:
+        below = [other for other in merged.values() if other.path[: len(path)] == path]
+        return f"{below[0].origin.place}: {dotted(path)}: {text}" if below else f"{dotted(path)}: {text}"
+    place = setting.places[index] if index is not None and index < len(setting.places) else setting.origin.place
+    value = setting.value[index] if index is not None and isinstance(setting.value, tuple) else setting.value
+    quoted = f'"{value}" ' if isinstance(value, str) and text.startswith("is ") and _may_show(path, value) else ""
+    key = dotted(path) if place != f"--set {dotted(path)}" else ""
+    return f"{place}: {key}: {quoted}{text}" if key else f"{place}: {quoted}{text}"
+
+
+def _may_show(path: Path, value: str) -> bool:
+    """Whether a message may repeat a value: no secret, no URL with credentials, no novel."""
+    hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not Shape.SCALAR
+    if sources.keys().get(path) in {Shape.NAMES, Shape.REGEXES}:
+        hidden = False
+    return not hidden and "@" not in value and len(value) <= 80 and value.isprintable()
+
+
+def _text(details: ErrorDetails, path: Path) -> str:
+    """Say in our own words what is wrong; pydantic's own text only for what can't happen often."""
+    context = details.get("ctx", {})
+    if details["input"] is None:
+        return "has no value; give it one, or take the key out for the default"
+    match details["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "missing":
+            return f"required; set it in the file, by {sources.variable(path)} or by --set {dotted(path)}=…"
+        case "literal_error":
+            choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+            value = details["input"] if isinstance(details["input"], str) else ""
+            return f"is none of {', '.join(choices)}{sources.suggestion(value, choices)}"
+        case "int_parsing" | "int_type" | "int_from_float" | "int_parsing_size":
+            return "is not a whole number"
+        case "bool_parsing" | "bool_type":
+            return "is neither true nor false"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}"
+        case _:
+            return str(details["msg"])

@@ -1,0 +1,231 @@
+"""What the configuration must satisfy beyond types: pure checks that return problems as (key path, text)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticCustomError
+
+from controller.config.values import format_duration, format_size
+
+if TYPE_CHECKING:
+    from controller.config.model import Config
+
+Problem: TypeAlias = tuple[str, str]
+
+PROBLEMS: Final = "problems"
+RESERVED_PREFIX: Final = "_compacted_log_backup_"
+_INTERNAL: Final = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+    }
+)
+_FOLDERS: Final = frozenset({"generations", "pins", "checkpoints"})
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
+_LARGEST_OBJECT: Final = 5 * 1024**3
+_LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raise one pydantic error that carries all `problems`, if there are any."""
+    found = list(problems)
+    if found:
+        text = "; ".join(f"{path}: {text}" for path, text in found)
+        raise PydanticCustomError(PROBLEMS, "{text}", {"text": text, PROBLEMS: found})
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether no pattern may guard `topic`: Kafka's internal topics and Tandem's own."""
+    return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX)
+
+
+def topics(include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> Iterator[Problem]:
+    """Check that something is guarded and nothing is both listed and excluded."""
+    if not include and not patterns:
+        yield "topics", "guards nothing; list topics in topics.include or regular expressions in topics.patterns"
+    for name in include:
+        if is_reserved(name):
+            yield "topics.include", f"{name} belongs to Kafka or Tandem itself and can't be guarded; take it out"
+        for pattern in exclude:
+            if re.fullmatch(pattern, name):
+                yield "topics.exclude", f'"{pattern}" takes out {name}, which topics.include lists; drop one of the two'
+    for name in sorted({name for name in include if include.count(name) > 1}):
+        yield "topics.include", f"{name} is listed more than once"
+
+
+def store_root(root: str) -> str:
+    """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path."""
+    scheme, separator, rest = root.partition("://")
+    if not separator or scheme not in {"s3", "file"}:
+        raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
+    if "@" in rest.partition("/")[0]:
+        raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
+    if scheme == "file":
+        if not rest.startswith("/") or not rest.strip("/"):
+            raise ValueError("needs an absolute path: three slashes, as in file:///var/lib/tandem")
+    else:
+        if not _BUCKET.fullmatch(rest.partition("/")[0]):
+            raise ValueError("does not name a bucket; write s3://bucket/prefix")
+        if re.search(r"[?#]", rest):
+            raise ValueError("must not hold '?' or '#'; write s3://bucket/prefix")
+    path = rest.strip("/") if scheme == "s3" else rest.rstrip("/")
+    if any(segment in {"", ".", ".."} for segment in path.removeprefix("/").split("/")):
+        raise ValueError("must not hold empty, '.' or '..' path segments")
+    return f"{scheme}://{path}"
+
+
+def endpoint_url(url: str) -> str:
+    """Return the URL without trailing slash. Raises ValueError unless it is plain http(s)://host[:port]."""
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ValueError("is not a URL; write http://host:port or https://host") from None
+    if "@" in parts.netloc:
+        raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine or parts.query or parts.fragment:
+        raise ValueError("is not a URL; write http://host:port or https://host")
+    return url.rstrip("/")
+
+
+def store(*, key: bool, secret: bool, token: bool, encryption: str, kms_key: bool) -> Iterator[Problem]:
+    """Check that credentials are whole and the KMS key has a use."""
+    if key and not secret:
+        yield "store.access_key_id", "is set without store.secret_access_key; set both or neither"
+    if secret and not key:
+        yield "store.secret_access_key", "is set without store.access_key_id; set both or neither"
+    if token and not (key and secret):
+        yield "store.session_token", "needs store.access_key_id and store.secret_access_key beside it"
+    if kms_key and encryption != "aws:kms":
+        yield "store.kms_key_id", f"needs store.server_side_encryption: aws:kms, which is {encryption}"
+
+
+def data_object(target: int, block: int, codec: str, level: int | None) -> Iterator[Problem]:
+    """Check sizes against each other and the compression level against the codec."""
+    if target > _LARGEST_OBJECT:
+        yield "object.target_size", f"{format_size(target)} is more than S3 takes in one put (5GiB)"
+    if block > target:
+        yield "object.block_size", f"{format_size(block)} is more than object.target_size {format_size(target)}"
+    if level is None:
+        return
+    if codec not in _LEVELS:
+        yield "object.compression_level", f"has no meaning for object.codec: {codec}; leave it out"
+    elif not _LEVELS[codec][0] <= level <= _LEVELS[codec][1]:
+        low, high = _LEVELS[codec]
+        yield "object.compression_level", f"must be from {low} to {high} for object.codec: {codec}, not {level}"
+
+
+def host_and_port(listen: str) -> tuple[str, int]:
+    """Return host and port of `host:port` or `[v6]:port`. Raises ValueError."""
+    host, _, port = listen.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or re.search(r"[\s/@]", host) or (":" in bare and bare == host):
+        raise ValueError("is not host:port; write 0.0.0.0:8080 or [::]:8080")
+    if not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or int(port) > 65535:
+        raise ValueError("is not host:port with a port from 0 (any free one) to 65535; write 0.0.0.0:8080")
+    return bare, int(port)
+
+
+def bootstrap_servers(servers: object) -> Iterator[Problem]:
+    """Check the one Kafka property that must be there."""
+    path = "kafka.bootstrap.servers"
+    if servers is None:
+        yield path, "required; name at least one broker as host:port"
+        return
+    for server in str(servers).split(","):
+        host, colon, port = server.strip().removeprefix("PLAINTEXT://").rpartition(":")
+        if not colon:
+            host, port = port, "9092"
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536 or re.search(r"\s", host):
+            yield path, "is not a list of brokers; write host1:9092,host2:9092"
+            return
+
+
+def whole(config: Config) -> Iterator[Problem]:
+    """Check what only shows when sections are seen together."""
+    first, *others = config.instances or ("",)
+    if len(config.instances) != 2 or first in others:
+        yield "instances", f"must be two different names, not {len(config.instances)}: [{', '.join(config.instances)}]"
+        return
+    for name in config.instances:
+        if name in _FOLDERS:
+            yield "instances", f"{name} is the name of a folder in the store; choose another"
+    names = " and ".join(config.instances)
+    if config.instance is not None and config.instance not in config.instances:
+        yield "instance", f'"{config.instance}" is none of the instances {names}'
+    if config.first not in config.instances:
+        yield "first", f'"{config.first}" is none of the instances {names}'
+    if config.coordination.topic in config.topics.include:
+        yield (
+            "topics.include",
+            f"{config.coordination.topic} is the coordination topic and can't be guarded; take it out",
+        )
+    yield from _times(config)
+    if config.memory.budget < config.object.target_size:
+        yield (
+            "memory.budget",
+            (
+                f"{format_size(config.memory.budget)} does not hold one object of object.target_size "
+                f"{format_size(config.object.target_size)}; raise the one or lower the other"
+            ),
+        )
+
+
+def _times(config: Config) -> Iterator[Problem]:
+    heartbeat, liveness = config.coordination.heartbeat_interval, config.liveness.timeout
+    if liveness < 2 * heartbeat:
+        yield (
+            "liveness.timeout",
+            (
+                f"{format_duration(liveness)} is less than two heartbeats (coordination.heartbeat_interval is "
+                f"{format_duration(heartbeat)}): one late heartbeat would look like a death; "
+                f"use {format_duration(4 * heartbeat)} or more"
+            ),
+        )
+    flush = config.flush.interval
+    for path, duration, why in (
+        ("rotation.interval", config.rotation.interval, "a turn would end before its first commit"),
+        ("handover.timeout", config.handover.timeout, "a successor shows that it covers only when it commits"),
+    ):
+        if duration <= flush:
+            yield (
+                path,
+                (f"{format_duration(duration)} must be longer than flush.interval {format_duration(flush)}: {why}"),
+            )
+
+
+def doubts(config: Config) -> Iterator[Problem]:
+    """Yield what is allowed but probably not meant."""
+    rotation, waits = config.rotation.interval, config.peer.timeout + config.handover.timeout
+    if rotation < waits:
+        yield (
+            "rotation.interval",
+            (
+                f"{format_duration(rotation)} is shorter than peer.timeout plus handover.timeout "
+                f"({format_duration(waits)}): when an instance is down, turns pile up"
+            ),
+        )
+    if config.liveness.timeout < 3 * config.coordination.heartbeat_interval:
+        yield "liveness.timeout", "less than three heartbeats: a short pause may look like a death and start a new turn"
+    if config.flush.interval > timedelta(minutes=15):
+        yield (
+            "flush.interval",
+            f"after a crash up to {format_duration(config.flush.interval)} of records are not stored yet",
+        )
+    if config.memory.budget < 2 * config.object.target_size:
+        yield "memory.budget", "less than two objects of object.target_size: fetching stops while one is stored"
+    if config.shutdown.grace < timedelta(seconds=5):
+        yield "shutdown.grace", "may be too short for the last commit"
+    if config.store.scheme == "file":
+        ignored = ("endpoint_url", "region", "access_key_id", "secret_access_key", "session_token", "kms_key_id")
+        for name in ignored:
+            if getattr(config.store, name) is not None:
+                yield f"store.{name}", "has no effect on a file:// store"
