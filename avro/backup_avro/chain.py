@@ -111,7 +111,8 @@ class Base:
 class Position:
     """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
 
-    `head_at` is the last moment at which the position was the log's end; `log_start` as of the last response.
+    `head_at` is the last moment at which the position was the log's end, as of the entry that names the position
+    (`Generation.head_at` knows later ones); `log_start` as of the last response.
     """
 
     offset: int
@@ -119,11 +120,6 @@ class Position:
     head_at: int
     log_start: int
     base: Base
-
-    @property
-    def complete(self) -> bool:
-        """Base done and, after that, at head."""
-        return self.base.done_at is not None and self.head_at > self.base.done_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +196,9 @@ class Claim:
 class Entry:
     """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
 
-    `replaced` are the keys of objects that a REWRITE supersedes by `objects`. `checkpoint` is the id of a named cut.
+    `head_at`: at this moment every partition was at head whose position the entry does not name, so that an idle
+    thousand of partitions costs one number. `replaced` are the keys of objects that a REWRITE supersedes by `objects`.
+    `checkpoint` is the id of a named cut.
     """
 
     kind: Kind
@@ -212,6 +210,7 @@ class Entry:
     objects: tuple[StoredObject, ...] = ()
     replaced: tuple[str, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    head_at: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()

@@ -82,6 +82,7 @@ def encode_entry(entry: Entry) -> bytes:
         for name, value in (
             ("opening", entry.opening and _dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
+            ("head_at", entry.head_at),
             ("checkpoint", entry.checkpoint),
             ("reason", entry.reason),
             ("folded", entry.folded),
@@ -268,6 +269,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
         replaced=tuple(str(item) for item in fields.take("replaced", list, ())),
         positions=load_positions(fields.take("positions", dict, {}), where),
+        head_at=fields.take("head_at", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
             name: tuple(_load_group(item, where) for item in items)

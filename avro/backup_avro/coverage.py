@@ -47,7 +47,12 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
     new, old = newer.positions[key], older.positions[key]
     if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:
         return Cover.COVERED
-    if key not in newer.taints and new.epoch > old.epoch and new.offset < old.offset and new.head_at > old.head_at:
+    if (
+        key not in newer.taints
+        and new.epoch > old.epoch
+        and new.offset < old.offset
+        and newer.head_at(key) > older.head_at(key)
+    ):
         return Cover.CUT_OFF
     return Cover.BEHIND
 
@@ -64,7 +69,7 @@ def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) 
             found.append(f"{topic}-{key.partition} is tainted: {mine.taints[key].reason}")
         elif not position.base.complete:
             found.append(f"{topic}-{key.partition}: the base up to {position.base.end} is not done")
-        elif not position.complete:
+        elif not mine.read_through(key):
             found.append(f"{topic}-{key.partition} has not been at head since its base was done")
     for other in others:
         if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
@@ -82,7 +87,7 @@ def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
     here, there = mine.positions[key], other.positions[key]
     if here.offset >= there.offset and here.epoch >= there.epoch:
         return True
-    return here.epoch > there.epoch and here.head_at > there.head_at
+    return here.epoch > there.epoch and mine.head_at(key) > other.head_at(key)
 
 
 def spoilt(mine: Generation) -> bool:

@@ -47,7 +47,11 @@ class Moment:
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry."""
+    """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry.
+
+    `positions_seq` is the entry that named each position last, `heads` the (seq, head_at) of the last entry that said
+    that all others were at head: `head_at()` puts the two together.
+    """
 
     claim: Claim
     head_sha256: str
@@ -57,6 +61,8 @@ class Generation:
     snapshot: int = 0
     opening: Opening | None = None
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    positions_seq: dict[PartitionKey, int] = field(default_factory=dict)
+    heads: tuple[int, int] = (0, 0)
     topics: dict[str, Topic] = field(default_factory=dict)
     groups: dict[str, dict[PartitionKey, GroupOffset]] = field(default_factory=dict)
     objects: dict[str, StoredObject] = field(default_factory=dict)
@@ -97,8 +103,18 @@ class Generation:
 
     def usable(self, key: PartitionKey) -> bool:
         """Whether a restore may choose this generation for `key`: COMPLETE, its base done, not being cleared."""
+        return self.complete and self.read_through(key) and not self._goes(key)
+
+    def head_at(self, key: PartitionKey) -> int:
+        """Return the last moment at which the position of `key` is known to have been the log's end."""
+        position = self.positions[key]
+        seq, at = self.heads
+        return max(position.head_at, at) if seq > self.positions_seq[key] else position.head_at
+
+    def read_through(self, key: PartitionKey) -> bool:
+        """Whether the base of `key` is done and the tail was at head after that."""
         position = self.positions.get(key)
-        return self.complete and position is not None and position.complete and not self._goes(key)
+        return position is not None and position.base.done_at is not None and self.head_at(key) > position.base.done_at
 
     def _goes(self, key: PartitionKey) -> bool:
         return any(key in clearing.goes for clearing in (self.clearing, self.cleared) if clearing is not None)
@@ -138,6 +154,9 @@ class Generation:
         for topic in entry.topics:
             self.topics[topic.topic_id] = topic
         self.positions.update(entry.positions)
+        self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
+        if entry.head_at is not None:
+            self.heads = (entry.seq, entry.head_at)
         for key in entry.replaced:
             self.objects.pop(key)
             self.replaced[key] = entry.at
