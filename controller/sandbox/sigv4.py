@@ -1,0 +1,62 @@
+"""One signed S3 request with the standard library, enough to ask a local server whether it is ready.
+
+AWS Signature Version 4, https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html.
+Not for data: there is no retry and no streaming.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import reduce
+from urllib.parse import quote
+
+_SIGNED = "host;x-amz-content-sha256;x-amz-date"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Key:
+    """An access key and its secret; the secret stays out of representations."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+
+
+def authorization(
+    method: str, address: str, path: str, body_sha256: str, *, key: S3Key, region: str, at: datetime
+) -> str:
+    """Return the Authorization header for a request without query, signed at `at` (UTC)."""
+    stamp = at.strftime("%Y%m%dT%H%M%SZ")
+    scope = f"{stamp[:8]}/{region}/s3/aws4_request"
+    headers = f"host:{address}\nx-amz-content-sha256:{body_sha256}\nx-amz-date:{stamp}\n"
+    request = "\n".join((method, quote(path), "", headers, _SIGNED, body_sha256))
+    to_sign = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()))
+    signing_key = reduce(_hmac, scope.split("/"), f"AWS4{key.secret_key}".encode())
+    signature = _hmac(signing_key, to_sign).hex()
+    return f"AWS4-HMAC-SHA256 Credential={key.access_key}/{scope}, SignedHeaders={_SIGNED}, Signature={signature}"
+
+
+def _hmac(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), "sha256")
+
+
+def signed_request(
+    method: str, address: str, path: str, body: bytes, *, key: S3Key, region: str, timeout_s: float
+) -> int:
+    """Send a request over plain HTTP and return its status. Raises OSError, http.client.HTTPException."""
+    at = datetime.now(UTC)
+    digest = hashlib.sha256(body).hexdigest()
+    headers = {
+        "x-amz-content-sha256": digest,
+        "x-amz-date": at.strftime("%Y%m%dT%H%M%SZ"),
+        "Authorization": authorization(method, address, path, digest, key=key, region=region, at=at),
+    }
+    with closing(http.client.HTTPConnection(address, timeout=timeout_s)) as connection:
+        connection.request(method, path, body=body, headers=headers)
+        response = connection.getresponse()
+        response.read()
+        return response.status

@@ -1,0 +1,173 @@
+"""Servers, buckets and topics for all tests. Real ones: the sandbox's broker and S3 server, one of each per session.
+
+A test that stops, kills or suspends a server takes its own from `own_kafka` or `own_s3`. All end with the session, and
+with the process if it is killed. Without Java these fixtures fail, with the remedy in the message; they never skip.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import hypothesis
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from controller.sandbox.kafka import KafkaServer
+from controller.sandbox.s3 import REGION, S3Server
+from controller.sandbox.sigv4 import S3Key
+
+# A shared machine is slow at times; a deadline for one example finds nothing but that.
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+BUCKET = "tandem-tests"
+
+
+class TopicMaker(Protocol):
+    """Makes a topic and returns its name when its partitions have leaders."""
+
+    def __call__(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        compacted: bool = True,
+        delete_retention_ms: int = 86_400_000,
+        config: Mapping[str, str] | None = None,
+        bootstrap: str | None = None,
+    ) -> str:
+        """Make a topic on the shared broker, or on that at `bootstrap`; `config` wins over the settings below."""
+        ...
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[ExitStack]:
+    """What ends with the session, in whatever way it ends."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def kafka(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> KafkaServer:
+    """The shared broker: `.bootstrap`. Do not stop, kill or suspend it: see own_kafka."""
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    servers.callback(server.stop)
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def s3(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
+    """The shared S3 server: `.endpoint_url`, `.bucket`, `.key.access_key`, `.key.secret_key`."""
+    server = _new_s3(tmp_path_factory.mktemp("s3"))
+    servers.callback(server.stop)
+    server.start()
+    return server
+
+
+def _new_s3(folder: Path) -> S3Server:
+    return S3Server(folder, bucket=BUCKET, key=S3Key(access_key="tester", secret_key=secrets.token_urlsafe(24)))
+
+
+@pytest.fixture
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., KafkaServer]]:
+    """A function that starts a broker for this test alone; its argument `overrides` adds to server.properties.
+
+    The broker has start(), stop(), kill(), suspend(), resume(), restart(); ports and data outlive all of these.
+    """
+    with ExitStack() as stack:
+
+        def start(overrides: Mapping[str, str] | None = None) -> KafkaServer:
+            server = KafkaServer(tmp_path_factory.mktemp("own-kafka"), overrides=overrides)
+            stack.callback(server.stop)
+            server.start()
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def own_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], S3Server]]:
+    """A function that starts an S3 server for this test alone, to be controlled like a broker of own_kafka."""
+    with ExitStack() as stack:
+
+        def start() -> S3Server:
+            server = _new_s3(tmp_path_factory.mktemp("own-s3"))
+            stack.callback(server.stop)
+            server.start()
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def s3_environment(s3: S3Server) -> dict[str, str]:
+    """The environment variables that lead boto3, in this process or another, to the shared S3 server."""
+    return {
+        "AWS_ACCESS_KEY_ID": s3.key.access_key,
+        "AWS_SECRET_ACCESS_KEY": s3.key.secret_key,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ENDPOINT_URL": s3.endpoint_url,
+    }
+
+
+@pytest.fixture
+def bucket_root(s3: S3Server) -> str:
+    """An S3 prefix of this test alone, `s3://bucket/prefix`."""
+    return f"s3://{s3.bucket}/{_unique('root')}"
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic name that no other test uses."""
+    return _unique("topic")
+
+
+@pytest.fixture
+def make_topic(request: pytest.FixtureRequest) -> TopicMaker:
+    """Makes topics whose segments are small and soon cleaned, see TopicMaker."""
+
+    def make(
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        compacted: bool = True,
+        delete_retention_ms: int = 86_400_000,
+        config: Mapping[str, str] | None = None,
+        bootstrap: str | None = None,
+    ) -> str:
+        if bootstrap is None:
+            shared: KafkaServer = request.getfixturevalue("kafka")
+            bootstrap = shared.bootstrap
+        settings = {"segment.ms": "1000", "segment.bytes": "1048576", "file.delete.delay.ms": "1000"}
+        if compacted:
+            settings |= {
+                "cleanup.policy": "compact",
+                "min.cleanable.dirty.ratio": "0.01",
+                "max.compaction.lag.ms": "1000",
+                "delete.retention.ms": str(delete_retention_ms),
+            }
+        topic = name or _unique("topic")
+        client = AdminClient({"bootstrap.servers": bootstrap})
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings | dict(config or {}))
+        client.create_topics([new], operation_timeout=30)[topic].result(timeout=30)
+        return topic
+
+    return make
+
+
+_count = itertools.count(1)
+
+
+def _unique(kind: str) -> str:
+    return f"{kind}-{os.getpid()}-{next(_count)}-{secrets.token_hex(3)}"
