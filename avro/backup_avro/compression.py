@@ -1,0 +1,223 @@
+"""Compression with a bound on what comes out. No stream format here allocates more than `limit` and a little.
+
+Sizes are bytes. Everything that a library objects to becomes DamagedError, without the place: the caller knows it.
+All functions are safe to call from several threads; the native libraries work without the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from typing import Final
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from backup_avro.errors import DamagedError
+
+_RAW_DEFLATE: Final = -15
+_GZIP: Final = 31
+_ZSTD_LEVEL: Final = 3
+
+# Most that one input byte can stand for. Snappy: a 3-byte copy makes 64 bytes. LZ4: 255 per length byte.
+# Zstandard: a 4-byte RLE block makes 128 KiB.
+_SNAPPY_RATIO: Final = 22
+_LZ4_RATIO: Final = 255
+_ZSTD_RATIO: Final = 128 * 1024 // 3
+
+# The header of Java's snappy streams: magic, version, oldest reader. Some producers write the two numbers in the
+# other byte order, so only the magic is looked at.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024
+
+
+class _Contexts(threading.local):
+    """Zstandard contexts of one thread: making one costs more than compressing a small batch."""
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_contexts = _Contexts()
+
+
+def _too_much(limit: int) -> DamagedError:
+    return DamagedError(f"compressed data would take more than {limit} bytes")
+
+
+def deflate(data: bytes) -> bytes:
+    """Compress as raw deflate (RFC 1951)."""
+    engine = zlib.compressobj(6, zlib.DEFLATED, _RAW_DEFLATE)
+    return engine.compress(data) + engine.flush()
+
+
+def inflate(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress one raw deflate stream that fills `data`."""
+    return _unzip(data, _RAW_DEFLATE, limit)
+
+
+def gzip(data: bytes) -> bytes:
+    """Compress as one gzip member (RFC 1952) without a time stamp, so that equal input gives equal output."""
+    engine = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+    return engine.compress(data) + engine.flush()
+
+
+def gunzip(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress the gzip members that fill `data`."""
+    return _unzip(data, _GZIP, limit)
+
+
+def _unzip(data: bytes | memoryview, wbits: int, limit: int) -> bytes:
+    parts: list[bytes] = []
+    room = limit
+    rest: bytes | memoryview = data
+    while True:
+        engine = zlib.decompressobj(wbits)
+        try:
+            part = engine.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise DamagedError(f"not a deflate stream: {error}") from error
+        if len(part) > room:
+            raise _too_much(limit)
+        if not engine.eof:
+            raise DamagedError("a deflate stream is cut short")
+        parts.append(part)
+        room -= len(part)
+        rest = engine.unused_data
+        if not rest:
+            return part if len(parts) == 1 else b"".join(parts)
+        if wbits == _RAW_DEFLATE:
+            raise DamagedError(f"{len(rest)} bytes follow a deflate stream")
+
+
+def snappy(data: bytes) -> bytes:
+    """Compress as one raw snappy block."""
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def unsnappy(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress one raw snappy block that fills `data`."""
+    source = bytes(data)
+    try:
+        size = cramjam.snappy.decompress_raw_len(source)
+        if size > limit:
+            raise _too_much(limit)
+        if size > _SNAPPY_RATIO * len(source):
+            raise DamagedError(f"a snappy block of {len(source)} bytes cannot stand for {size} bytes")
+        return bytes(cramjam.snappy.decompress_raw(source))
+    except cramjam.DecompressionError as error:
+        raise DamagedError(f"not a snappy block: {error}") from error
+
+
+def snappy_stream(data: bytes) -> bytes:
+    """Compress as Java's snappy stream, which is what Kafka's own producer writes."""
+    out = [_XERIAL_HEADER]
+    for at in range(0, len(data), _XERIAL_BLOCK):
+        block = snappy(data[at : at + _XERIAL_BLOCK])
+        out.append(len(block).to_bytes(4, "big"))
+        out.append(block)
+    return b"".join(out)
+
+
+def unsnappy_stream(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress Java's snappy stream or, without its header, one raw block: producers write either."""
+    source = bytes(data)
+    if not source.startswith(_XERIAL_MAGIC):
+        return unsnappy(source, limit)
+    parts: list[bytes] = []
+    room = limit
+    pos = len(_XERIAL_HEADER)
+    while pos < len(source):
+        end = pos + 4 + int.from_bytes(source[pos : pos + 4], "big")
+        if end > len(source) or pos + 4 > len(source):
+            raise DamagedError("a snappy stream is cut short")
+        part = unsnappy(source[pos + 4 : end], room)
+        room -= len(part)
+        parts.append(part)
+        pos = end
+    return b"".join(parts)
+
+
+def lz4_frame(data: bytes) -> bytes:
+    """Compress as one LZ4 frame with independent blocks of 64 KiB, the only kind that Kafka's broker takes."""
+    compressed: bytes = lz4.frame.compress(
+        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
+    )
+    return compressed
+
+
+def unlz4_frame(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress the LZ4 frames that fill `data`."""
+    parts: list[bytes] = []
+    room = limit
+    rest = bytes(data)
+    try:
+        while rest:
+            # The library would allocate at once whatever the frame's header claims.
+            claimed = lz4.frame.get_frame_info(rest)["content_size"]
+            if claimed > min(room, _LZ4_RATIO * len(rest)):
+                raise _too_much(limit)
+            engine = lz4.frame.LZ4FrameDecompressor()
+            # Where the ratio alone keeps the bound, the library may grow its buffer as it likes; else it is given
+            # the whole room at once.
+            bounded = _LZ4_RATIO * len(rest) > room
+            part = engine.decompress(rest, max_length=room + 1 if bounded else -1)
+            if len(part) > room:
+                raise _too_much(limit)
+            if not engine.eof:
+                raise DamagedError("an LZ4 frame is cut short")
+            parts.append(part)
+            room -= len(part)
+            rest = engine.unused_data or b""
+    except (RuntimeError, MemoryError, ValueError) as error:
+        raise DamagedError(f"not an LZ4 frame: {error}") from error
+    if not parts:
+        raise DamagedError("an LZ4 frame is missing")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def zstd(data: bytes) -> bytes:
+    """Compress as one Zstandard frame (RFC 8878) that states its size."""
+    return _contexts.compressor.compress(data)
+
+
+def unzstd(data: bytes | memoryview, limit: int) -> bytes:
+    """Decompress the Zstandard frames that fill `data`. Streams without a stated size are common: Java writes them."""
+    try:
+        claimed = zstandard.frame_content_size(data)
+        if claimed > limit:
+            raise _too_much(limit)
+        if claimed > _ZSTD_RATIO * len(data):
+            raise DamagedError(f"a Zstandard frame of {len(data)} bytes cannot stand for {claimed} bytes")
+        if claimed > 0:
+            try:
+                return _contexts.decompressor.decompress(data, allow_extra_data=False)
+            except zstandard.ZstdError:
+                pass  # several frames, or damage; the slow way tells
+        return _unzstd_stepwise(bytes(data), limit)
+    except zstandard.ZstdError as error:
+        raise DamagedError(f"not a Zstandard frame: {error}") from error
+
+
+def _unzstd_stepwise(data: bytes, limit: int) -> bytes:
+    """Decompress frame by frame, in steps so small that what comes out of one can't pass the limit by much."""
+    parts: list[bytes] = []
+    room = limit
+    pos = 0
+    while pos < len(data):
+        engine = _contexts.decompressor.decompressobj()
+        while not engine.eof:
+            if pos >= len(data):
+                raise DamagedError("a Zstandard frame is cut short")
+            step = data[pos : pos + max(512, room // _ZSTD_RATIO)]
+            part = engine.decompress(step)
+            pos += len(step) - len(engine.unused_data)
+            room -= len(part)
+            if room < 0:
+                raise _too_much(limit)
+            parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,138 @@
+"""The stored record: `AvroKafkaRecord`, encoded and decoded in plain Python.
+
+A body is the uncompressed inside of an object container block: the Avro binary encoding of records, one after
+another (Avro specification, "Binary Encoding" and "Object Container Files"). Two bodies in a row are one body.
+
+Kafka promises UTF-8 for header keys but no broker checks it. Bytes that are not UTF-8 are carried through Python
+strings as lone surrogates (PEP 383), so what a log had is what a restore writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from importlib import resources
+from typing import Any, Final
+
+from backup_avro.binary import BinaryReader
+from backup_avro.errors import DamagedError
+from backup_avro.varint import INT_MAX, INT_MIN, encode_long, encode_unsigned
+
+NAMESPACE: Final = "ch.tbd.kafka.backuprestore.model.avro"
+SCHEMA: Final[dict[str, Any]] = json.loads(
+    resources.files("backup_avro").joinpath("AvroKafkaRecord.avsc").read_text(encoding="utf-8")
+)
+#: The text in the header of every file. Its bytes never change within a version of the schema.
+SCHEMA_JSON: Final = json.dumps(SCHEMA, separators=(",", ":"), ensure_ascii=True)
+
+NULL: Final = b"\x00"
+BYTES: Final = b"\x02"
+NO_TIMESTAMP: Final = -1
+NOT_UTF8: Final = "surrogateescape"
+
+
+class TimestampType(IntEnum):
+    """What a record's timestamp means; the number is the index of the symbol in the schema."""
+
+    NONE = 0
+    CREATE_TIME = 1
+    LOG_APPEND_TIME = 2
+
+
+_TIMESTAMP_TYPES: Final = tuple(TimestampType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One Kafka record. `timestamp` in ms, -1 for none. None is null (a value: a tombstone) and never means empty."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int = NO_TIMESTAMP
+    timestamp_type: TimestampType = TimestampType.NONE
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def encode_prefix(topic: str, partition: int) -> bytes:
+    """Encode the first two fields, which all records of a partition share."""
+    name = topic.encode()
+    if not INT_MIN <= partition <= INT_MAX:
+        raise ValueError(f"partition {partition} does not fit 32 bits")
+    return encode_long(len(name)) + name + encode_long(partition)
+
+
+def encode(record: Record) -> bytes:
+    """Encode one record. Raises ValueError for a number that its field can't hold."""
+    out = [
+        encode_prefix(record.topic, record.partition),
+        encode_long(record.offset),
+        encode_long(record.timestamp),
+        encode_unsigned(record.timestamp_type << 1),
+    ]
+    for part in (record.key, record.value):
+        _put_nullable(out, part)
+    if record.headers:
+        out.append(encode_long(len(record.headers)))
+        for name, value in record.headers:
+            key = name.encode("utf-8", NOT_UTF8)
+            out.append(encode_long(len(key)))
+            out.append(key)
+            _put_nullable(out, value)
+    out.append(NULL)
+    return b"".join(out)
+
+
+def _put_nullable(out: list[bytes], part: bytes | None) -> None:
+    if part is None:
+        out.append(NULL)
+    else:
+        out.append(BYTES)
+        out.append(encode_long(len(part)))
+        out.append(part)
+
+
+def decode_body(body: bytes | memoryview, count: int) -> Iterator[Record]:
+    """Yield the `count` records of a body.
+
+    Raises DamagedError, with the number of the record, where the bytes are no such records or go on after the last.
+    """
+    reader = BinaryReader(body)
+    for number in range(count):
+        try:
+            record = _decode(reader)
+        except DamagedError as error:
+            raise DamagedError(f"record {number} of {count} in a block can't be decoded: {error}") from error
+        yield record
+    reader.expect_end()
+
+
+def _decode(reader: BinaryReader) -> Record:
+    topic = reader.topic()
+    partition = reader.int32()
+    offset = reader.int64()
+    timestamp = reader.int64()
+    symbol = reader.int64()
+    if not 0 <= symbol < len(_TIMESTAMP_TYPES):
+        raise DamagedError(f"timestamp type {symbol} of offset {offset} is unknown")
+    return Record(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp=timestamp,
+        timestamp_type=_TIMESTAMP_TYPES[symbol],
+        key=reader.nullable_bytes(),
+        value=reader.nullable_bytes(),
+        headers=tuple(_decode_headers(reader)),
+    )
+
+
+def _decode_headers(reader: BinaryReader) -> Iterator[tuple[str, bytes | None]]:
+    for items in reader.blocks():
+        for _ in range(items):
+            name = str(reader.sized(), "utf-8", NOT_UTF8)
+            yield name, reader.nullable_bytes()

@@ -1,0 +1,76 @@
+"""The header of a record batch of magic 2, and its compressions. KIP-98, KIP-534; Kafka's protocol guide.
+
+The base offset, the length, the leader epoch and the magic are outside the CRC, because brokers set them in place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+from backup_avro import compression
+from backup_avro.errors import DamagedError
+
+#: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp, max timestamp,
+#: producer id, producer epoch, base sequence, record count
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+#: The part of the header that the CRC covers; the records follow.
+CRC_COVERED: Final = struct.Struct(">hiqqqhii")
+LENGTH: Final = struct.Struct(">qi")
+
+HEADER_SIZE: Final = HEADER.size
+CRC_START: Final = HEADER_SIZE - CRC_COVERED.size
+#: The base offset and the length itself are not counted in the length.
+LENGTH_START: Final = LENGTH.size
+MAGIC_AT: Final = 16
+MAGIC: Final = 2
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+ABORT_MARKER: Final = 0
+
+
+class Compression(IntEnum):
+    """How a batch's records are compressed; the number is that of the attribute bits."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_DECOMPRESS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
+    Compression.GZIP: compression.gunzip,
+    Compression.SNAPPY: compression.unsnappy_stream,
+    Compression.LZ4: compression.unlz4_frame,
+    Compression.ZSTD: compression.unzstd,
+}
+_COMPRESS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
+    Compression.GZIP: compression.gzip,
+    Compression.SNAPPY: compression.snappy_stream,
+    Compression.LZ4: compression.lz4_frame,
+    Compression.ZSTD: compression.zstd,
+}
+
+
+def decompress(data: bytes, codec: int, limit: int) -> bytes:
+    """Decompress a batch's records (`codec` as in the attributes, not none). Raises DamagedError without the place."""
+    engine = _DECOMPRESS.get(codec)
+    if engine is None:
+        raise DamagedError(f"compression type {codec} is unknown")
+    return engine(data, limit)
+
+
+def compress(data: bytes, codec: Compression) -> tuple[bytes, Compression]:
+    """Compress a batch's records; where that gains nothing they stay as they are, so they never grow."""
+    if codec is not Compression.NONE:
+        smaller = _COMPRESS[codec](data)
+        if len(smaller) < len(data):
+            return smaller, codec
+    return data, Compression.NONE
