@@ -1,4 +1,8 @@
-"""What every object store offers. Keys are relative to the store's root and use `/`; bodies are bytes."""
+"""What every object store offers. Keys are relative to the store's root and use `/`; bodies are bytes.
+
+Keys: see `keys.check_key`. No key may be another key followed by `/…`: the file store and S3 servers that sit on a
+file system can't hold an object and a folder of the same name.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +20,23 @@ class StoreTransientError(TransientError):
 
 
 class StoreDeniedError(PermanentError):
-    """The store refuses the credentials or the action (401, 403)."""
+    """The store refuses the credentials or the action (401, 403, read-only, no permission)."""
 
 
 class StoreMissingError(PermanentError):
     """The bucket or root folder does not exist."""
 
 
+class StoreRejectedError(PermanentError):
+    """The store refuses the request itself (another 4xx), whoever asks."""
+
+
 class ObjectMissingError(PermanentError):
     """No object under that key."""
+
+
+class BadKeyError(PermanentError):
+    """The key or prefix breaks the rules of `keys.check_key`; nothing was sent to the store."""
 
 
 class StoreUnfitError(RefusedError):
@@ -57,7 +69,11 @@ class UploadInfo:
 
 
 class ObjectStore(Protocol):
-    """A flat store of immutable objects. All methods are safe to call from several threads."""
+    """A flat store of immutable objects. All methods are safe to call from several threads.
+
+    Every method may raise StoreTransientError (tried a few times already), StoreDeniedError, StoreMissingError,
+    StoreRejectedError, and BadKeyError before anything else happens.
+    """
 
     @property
     def url(self) -> str:
@@ -65,49 +81,66 @@ class ObjectStore(Protocol):
         ...
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
-        """Create `key` unless it exists. Never overwrites.
+        """Create `key` unless it exists. Never overwrites, never leaves part of a body under `key`.
 
-        Raises StoreTransientError when the outcome is unknown (retry the same bytes), StoreDeniedError,
-        StoreMissingError.
+        EXISTS may mean our own bytes: an attempt took effect, its answer was lost, and the retry met the object.
+        Who must know reads it back. After StoreTransientError the outcome is unknown: retry the same bytes. The
+        body must not change during the call.
         """
         ...
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return bytes [start, end) of `key`. Raises ObjectMissingError."""
+        """Return bytes [start, end) of `key`, cut at its end (so b"" past it).
+
+        Raises ObjectMissingError, and DamagedError if the bytes keep failing the store's own checksum.
+        """
         ...
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return size and time of `key`, or None if it does not exist."""
+        """Return size and time of `key`, or None if it does not exist. A missing bucket is StoreMissingError."""
         ...
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield all objects whose key starts with `prefix` in ascending key order, those after key `after` only."""
+        """Yield, page by page, every object whose key starts with `prefix` and is greater than `after`.
+
+        Keys compare by code point (that is, by UTF-8 bytes). Objects of one folder come in ascending order. Between
+        folders AWS and the file store keep that order too; SeaweedFS orders names folder by folder (`a/1` before
+        `a-b`), so don't merge across folders. Objects that others put there under invalid keys are left out.
+        """
         ...
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Yield the distinct next path segments below `prefix` (which ends in `/`), without trailing slash."""
+        """Yield in ascending order the distinct next path segments below `prefix`, without trailing slash.
+
+        `prefix` is empty or ends in `/`. A folder counts if an object lies in it at some depth; SeaweedFS goes on
+        naming one for a while after its last object was deleted.
+        """
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete keys; a missing one is no error. On a versioned bucket this adds delete markers."""
+        """Delete keys; a missing one is no error. On a versioned bucket this adds delete markers.
+
+        All keys are tried before the first failure is raised.
+        """
         ...
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        """Yield unfinished multipart uploads below `prefix`."""
+        """Yield unfinished multipart uploads below `prefix`, live ones of other writers among them."""
         ...
 
     def abort_upload(self, upload: UploadInfo) -> None:
-        """Abort one unfinished upload; a missing one is no error."""
+        """Abort one unfinished upload; a missing one is no error. A live writer of it starts anew or fails."""
         ...
 
     def now(self) -> datetime:
         """The store's clock (UTC): the last `Date` header plus the monotonic time since; local time for `file://`."""
         ...
 
-    def probe(self, prefix: str) -> None:
-        """Check access and that put-if-absent is honoured, with an object of its own below `prefix`, removed after.
+    def probe(self, prefix: str) -> tuple[str, ...]:
+        """Check access and that put-if-absent is honoured, with objects of its own below `prefix`, removed after.
 
-        Raises StoreUnfitError, StoreDeniedError, StoreMissingError, StoreTransientError, each with a remedy.
+        Returns warnings for the operator, such as that versioning is on. Raises StoreUnfitError, StoreDeniedError,
+        StoreMissingError, StoreTransientError, each with a remedy.
         """
         ...
 

@@ -1,0 +1,59 @@
+"""From a URL to a store."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from backup_avro.errors import ConfigError
+from sink.object_store.base import BadKeyError, ObjectStore
+from sink.object_store.file import FileStore
+from sink.object_store.keys import check_key
+from sink.object_store.settings import StoreSettings
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_FORMS = "write s3://bucket/prefix or file:///folder"
+
+
+def open_store(url: str, settings: StoreSettings | None = None, *, place: str = "store url") -> ObjectStore:
+    """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
+
+    Raises ConfigError; it names `place`, which is where the user wrote the URL.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # Shown without the URL: what can't be parsed can't be checked for secrets.
+        raise ConfigError(f"{place}: not a URL", remedy=_FORMS) from None
+    if parts.username is not None or "@" in parts.netloc:
+        raise ConfigError(
+            f"{place}: holds a user or password",
+            remedy="take it out; keys go into access_key_id and secret_access_key, or into the environment",
+        )
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        raise ConfigError(f"{place}: a store URL has no query or fragment", remedy=_FORMS)
+    if parts.scheme == "file":
+        return _open_file(url, host=parts.netloc, path=unquote(parts.path), place=place)
+    if parts.scheme == "s3":
+        if port is not None or not _BUCKET.fullmatch(parts.netloc):
+            raise ConfigError(f"{place}: {url!r} names no valid bucket", remedy=_FORMS)
+        prefix = parts.path.removeprefix("/").removesuffix("/")
+        try:
+            if prefix:
+                check_key(prefix)
+        except BadKeyError as error:
+            raise ConfigError(f"{place}: {url!r} has no valid prefix: {error}", remedy=_FORMS) from error
+        # boto3 takes long to load, and a file store does without.
+        from sink.object_store.s3 import S3Store  # noqa: PLC0415 (loaded only where it is used)
+
+        return S3Store(parts.netloc, prefix, settings or StoreSettings(), url=url)
+    raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)
+
+
+def _open_file(url: str, *, host: str, path: str, place: str) -> ObjectStore:
+    if host not in {"", "localhost"}:
+        raise ConfigError(f"{place}: {url!r} names a host, {host!r}", remedy="write three slashes: file:///folder")
+    if not path.startswith("/") or not path.strip("/") or "\0" in path:
+        raise ConfigError(f"{place}: {url!r} names no folder", remedy=_FORMS)
+    return FileStore(path, url=url)

@@ -1,0 +1,89 @@
+"""What a store needs to know beside its URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from backup_avro.errors import ConfigError
+
+_MIB = 1024 * 1024
+MIN_PART_SIZE = 5 * _MIB
+"""S3's least size of a part that is not the last, in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Settings of an S3 store; the file store needs none.
+
+    Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
+    Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
+    Raises ConfigError that names the field.
+    """
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    addressing_style: Literal["auto", "path", "virtual"] = "auto"
+    ca_bundle: str | None = None
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    checksums: Literal["when_supported", "when_required"] = "when_supported"
+    put_crc32c: bool = False
+    server_side_encryption: Literal["none", "AES256", "aws:kms"] = "none"
+    kms_key_id: str | None = None
+    multipart_threshold: int = 128 * _MIB
+    multipart_part_size: int = 32 * _MIB
+    connect_timeout: float = 10.0
+    read_timeout: float = 60.0
+    max_pool_connections: int = 32
+    attempts: int = 5
+    backoff_initial: float = 0.2
+    backoff_max: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that can't work."""
+        for name, allowed in (
+            ("addressing_style", ("auto", "path", "virtual")),
+            ("checksums", ("when_supported", "when_required")),
+            ("server_side_encryption", ("none", "AES256", "aws:kms")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{name}: not one of {', '.join(allowed)}", remedy=f"choose one for {name}")
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            raise ConfigError(
+                "access_key_id and secret_access_key: one is set and the other is not",
+                remedy="set both, or none to use the environment, profile or instance",
+            )
+        if self.session_token is not None and self.access_key_id is None:
+            raise ConfigError("session_token: set without access_key_id", remedy="set the key pair it belongs to")
+        if self.kms_key_id is not None and self.server_side_encryption != "aws:kms":
+            raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
+        if self.multipart_part_size < MIN_PART_SIZE or self.multipart_threshold < MIN_PART_SIZE:
+            raise ConfigError(
+                "multipart_threshold, multipart_part_size: below 5 MiB", remedy="S3 allows no smaller part"
+            )
+        for name in ("connect_timeout", "read_timeout", "max_pool_connections", "attempts"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: must be positive", remedy=f"set {name} above 0")
+        if self.backoff_initial < 0 or self.backoff_max < self.backoff_initial:
+            raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
+        if self.endpoint_url is not None:
+            _check_endpoint(self.endpoint_url)
+
+
+def _check_endpoint(endpoint_url: str) -> None:
+    # The address is shown in messages, so nothing secret may be in it, and this message must not show it.
+    try:
+        parts = urlsplit(endpoint_url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError("endpoint_url: not a URL such as https://host:port", remedy="correct endpoint_url")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            "endpoint_url: holds a user, query or fragment",
+            remedy="leave only scheme, host, port and path; keys go into access_key_id and secret_access_key",
+        )
