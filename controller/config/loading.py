@@ -20,6 +20,7 @@ from controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape,
 _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
 _LARGEST_SECRET: Final = 1024 * 1024
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
+_NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +73,20 @@ def read(
     except ValidationError as error:
         broken = {problem.partition(": ")[2].partition(":")[0] for problem in problems}
         for details in error.errors(include_url=False):
+            if details["type"] == "default_factory_not_called":
+                continue  # follows from another error
             problems += [line for key, line in _lines(details, merged) if key not in broken]
     if config is None or problems:
-        raise _error(list(dict.fromkeys(problems)))
+        raise _error(list(dict.fromkeys(problems)), remedy=_REMEDY if path is not None else _NO_FILE)
     origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
     return Loaded(config=config, origins=origins)
 
 
-def _error(problems: list[str]) -> ConfigError:
+def _error(problems: list[str], *, remedy: str) -> ConfigError:
     if len(problems) == 1:
-        return ConfigError(problems[0], remedy=_REMEDY)
+        return ConfigError(problems[0], remedy=remedy)
     lines = "".join(f"\n  {problem}" for problem in problems)
-    return ConfigError(f"{len(problems)} problems in the configuration{lines}", remedy=_REMEDY)
+    return ConfigError(f"{len(problems)} problems in the configuration{lines}", remedy=remedy)
 
 
 def _read_text(path: FilePath) -> str:

@@ -1,0 +1,69 @@
+"""`tandem config`: check the configuration, show it as it takes effect, describe its keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+
+import typer
+
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, read
+from controller.cli.output import OutputFormat, OutputOption, Table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show the configuration.")
+
+
+@app.command()
+def validate(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
+    """Check file, environment and overrides; say what is wrong, where, and what to do."""
+    loaded = read(context, config, overrides)
+    for warning in loaded.config.warnings():
+        output.warn(warning)
+    instance = loaded.config.instance
+    who = f"instance {instance}" if instance else "no instance: enough for all but `tandem run`"
+    output.note(f"ok: pair {loaded.config.pair}, {who}, store {loaded.config.store.root}")
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    output_: OutputOption = OutputFormat.YAML,
+) -> None:
+    """Show the configuration as it takes effect, secrets masked, and where each value came from."""
+    loaded = read(context, config, overrides)
+    values = loaded.config.model_dump(mode="json")
+    flat = dict(_flat(values, ()))
+    origins = {path: loaded.origin(path).place for path in flat}
+    rows = [(path, _cell(value), origins[path]) for path, value in flat.items()]
+    output.show(
+        kind="Config",
+        body={"config": values, "origins": origins},
+        output=output_,
+        tables=[Table(columns=("key", "value", "from"), rows=rows)],
+    )
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration file."""
+    from controller.config.reference import schema as describe  # noqa: PLC0415 - pydantic is not needed for --help
+
+    sys.stdout.write(json.dumps(describe(), indent=2) + "\n")
+
+
+def _flat(values: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, (*above, key))
+        else:
+            yield ".".join((*above, key)), value
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or None
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,70 @@
+"""What all commands share: which configuration, which overrides, whether to debug.
+
+A command that needs the configuration takes `ConfigOption` and `SetOption` and calls `load`:
+
+    @app.command()
+    def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
+        loaded = load(context, config, overrides)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from controller import log
+
+if TYPE_CHECKING:
+    from controller.config import Config, Loaded
+
+CONFIG_VARIABLE: Final = "TANDEM_CONFIG"
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("-c", "--config", help=f"Configuration file (YAML).  [env: {CONFIG_VARIABLE}]")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Set one configuration key; may be given more than once."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What stood before the command's name, and the environment."""
+
+    config: Path | None = None
+    overrides: tuple[str, ...] = ()
+    debug: bool = False
+    environ: Mapping[str, str] | None = None
+
+
+def invocation(context: typer.Context) -> Invocation:
+    """Return what stood before the command's name."""
+    found = context.find_object(Invocation)
+    return found if found is not None else Invocation()
+
+
+def read(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Loaded:
+    """Return the configuration and the origins of its values; its secrets are kept out of all output from here on.
+
+    The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides
+    before the command's name count as well; the command's own win. Raises ConfigError.
+    """
+    from controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
+
+    shared = invocation(context)
+    environ = os.environ if shared.environ is None else shared.environ
+    path = config or shared.config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
+    loaded = configuration.read(path, environ, (*shared.overrides, *(overrides or ())))
+    log.register_secrets(loaded.config.secrets())
+    return loaded
+
+
+def load(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Config:
+    """Like `read`, without the origins."""
+    return read(context, config, overrides).config

@@ -1,0 +1,181 @@
+"""The `tandem` command: finds the command's module, runs it, and turns what goes wrong into a message and an exit code.
+
+A command module is `controller.cli.<name>` with a typer application `app`: one function for a plain command, several
+for a group. It is imported only when its command is asked for, so `tandem --help` needs neither Kafka nor Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+import typer.core
+import typer.main
+
+from backup_avro.errors import ExitCode, TandemError
+from controller import log
+from controller.cli import output
+from controller.cli.context import ConfigOption, Invocation, SetOption
+
+# In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
+COMMANDS: Final[Mapping[str, str]] = {
+    "run": "Run one instance of the pair.",
+    "status": "Show instances, state, generations, positions, lag and what can be restored.",
+    "failover": "Ask the other instance to take its turn now.",
+    "history": "Show what happened: claims, completions, handovers, clearings.",
+    "coordination": "Look at the coordination topic.",
+    "restore": "Restore topics from the store.",
+    "verify": "Check chains, checksums and records.",
+    "retention": "Plan, or carry out, what time has made worthless.",
+    "config": "Check and show the configuration.",
+    "sandbox": "Start and stop a local Kafka and S3 to try things.",
+    "demo": "Back up, hand over and restore a real topic, as a story.",
+}
+_INTERRUPTED: Final = 130
+_COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completion"})
+
+
+class _Deferred(typer.core.TyperCommand):
+    """Stands for a command in help and suggestions, and imports its module when it is really called."""
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - typer hides click's types
+        """Return the context of the real command."""
+        module = importlib.import_module(f"{__package__}.{self.name}")
+        command = typer.main.get_command(module.app)
+        _make_plain(command)
+        command.name = self.name
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's types
+    """Leave out boxes and per-command completion options, in all commands below as well."""
+    command.rich_markup_mode = None
+    command.params = [parameter for parameter in command.params if parameter.name not in _COMPLETION_PARAMETERS]
+    for inner in getattr(command, "commands", {}).values():
+        _make_plain(inner)
+
+
+app = typer.Typer(
+    name="tandem",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here
+
+        sys.stdout.write(f"tandem {version('tandem-kafka-backup')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _tandem(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks.  [env: TANDEM_DEBUG]")] = False,
+    version: Annotated[  # noqa: ARG001 - the callback acts on it
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Keep a continuous, restorable backup of compacted Kafka topics in S3.
+
+    Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 unhealthy or mismatch, 4 timed out, 5 refused for safety.
+    """
+    context.obj = Invocation(config=config, overrides=tuple(overrides or ()), debug=debug)
+
+
+def _command() -> Any:  # noqa: ANN401 - typer hides click's types
+    command = typer.main.get_group(app)
+    for name, summary in COMMANDS.items():
+        if importlib.util.find_spec(f"{__package__}.{name}") is not None:
+            command.add_command(_Deferred(name=name, help=summary, rich_markup_mode=None))
+    return command
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a topic's content must not fail on a narrow locale
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code. A command may return one, or raise `typer.Exit`."""
+    debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
+    log.configure(level="warning", fmt="auto")
+    try:
+        code = _command().main(list(arguments), prog_name="tandem", standalone_mode=False)
+        sys.stdout.flush()
+    except TandemError as error:
+        output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
+        code = error.exit_code
+        _trace(debug=debug)
+    except typer.Abort:
+        output.note("aborted")
+        code = ExitCode.ERROR
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except BrokenPipeError:
+        code = _abandon_stdout()
+    except SystemExit as exit_:
+        # Typer's own answer to a reader that went away, or a library that asks for it.
+        code = _exit_code(exit_.code)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
+        code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _exit_code(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or ExitCode.OK
+    output.fail(str(code))
+    return ExitCode.ERROR
+
+
+def _asks_for_debug(arguments: Sequence[str]) -> bool:
+    """Whether `--debug` stands before the command's name: errors in parsing come before the option is known."""
+    for argument in arguments:
+        if argument == "--debug":
+            return True
+        if argument in COMMANDS or argument == "--":
+            return False
+    return False
+
+
+def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions
+    """Show a usage error as click does: usage line, hint, what is wrong."""
+    error.show()
+    return int(getattr(error, "exit_code", ExitCode.USAGE))
+
+
+def _unexpected(error: Exception, *, debug: bool) -> int:
+    text = " ".join(str(error).split())
+    hint = None if debug else "run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it"
+    output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", remedy=hint)
+    _trace(debug=debug)
+    return ExitCode.ERROR
+
+
+def _trace(*, debug: bool) -> None:
+    if debug:
+        sys.stderr.write(log.redact(traceback.format_exc()))
+
+
+def _abandon_stdout() -> int:
+    """Let the interpreter's last flush go nowhere: the reader of our pipe is gone, which is not worth a message."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.ERROR

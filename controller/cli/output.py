@@ -1,0 +1,211 @@
+"""What commands print: documents and tables on stdout, everything for people beside them on stderr.
+
+JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Tables are
+drawn with rich on a terminal and are plain aligned columns anywhere else, never cut off. NO_COLOR is honoured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
+from pathlib import PurePath
+from typing import Annotated, Final, TextIO
+from uuid import UUID
+
+import typer
+
+from controller import log
+
+SCHEMA_VERSION: Final = 1
+_SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+class OutputFormat(StrEnum):
+    """Forms of a command's result."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Form of the result on stdout.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of cells under `columns`; cells are shown with `str`, None as `-`. `right` names columns set flush right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str | None = None
+    right: frozenset[str] = frozenset()
+
+
+def show(
+    *, kind: str, body: Mapping[str, object], output: OutputFormat, tables: Iterable[Table | str], stream: bool = False
+) -> None:
+    """Print a command's result: `body` as a document of `kind`, or `tables` (and lines of text) for people.
+
+    With `stream` each call prints one of many: one JSON document per line, YAML documents apart by `---`.
+    """
+    document = {"schemaVersion": SCHEMA_VERSION, "kind": kind, **body}
+    match output:
+        case OutputFormat.JSON:
+            _print(json.dumps(plain(document), indent=None if stream else 2, allow_nan=False), sys.stdout)
+        case OutputFormat.YAML:
+            import yaml  # noqa: PLC0415 - not needed for most commands
+
+            text = yaml.safe_dump(plain(document), sort_keys=False, default_flow_style=False, width=120)
+            _print(("---\n" if stream else "") + text.rstrip("\n"), sys.stdout)
+        case OutputFormat.TABLE:
+            for number, table in enumerate(tables):
+                if number and not stream:
+                    _print("", sys.stdout)
+                if isinstance(table, str):
+                    _print(printable(table, lines=True), sys.stdout)
+                else:
+                    _table(table)
+
+
+def note(text: str) -> None:
+    """Tell people something, on stderr."""
+    _print(printable(log.redact(text), lines=True), sys.stderr)
+
+
+def warn(text: str) -> None:
+    """Warn, on stderr."""
+    _print(_painted("warning:", "33") + " " + printable(log.redact(text), lines=True), sys.stderr)
+
+
+def fail(message: str, *, remedy: str | None = None) -> None:
+    """Say what went wrong and what to do next, on stderr."""
+    _print(_painted("error:", "31;1") + " " + printable(log.redact(message), lines=True), sys.stderr)
+    if remedy:
+        _print(_painted("what to do:", "1") + " " + printable(log.redact(remedy), lines=True), sys.stderr)
+
+
+def plain(value: object) -> object:
+    """Return `value` as JSON has it: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
+
+    Raises TypeError for what has no form of its own, such as bytes.
+    """
+    match value:
+        case Enum():
+            return plain(value.value)
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case timedelta():
+            return value.total_seconds()
+        case PurePath() | UUID():
+            return str(value)
+        case Mapping():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case set() | frozenset():
+            return sorted(str(plain(item)) for item in value)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            raise TypeError(f"no form in JSON for {type(value).__name__}")
+
+
+def duration(span: timedelta | float) -> str:
+    """Return a duration for people, its two largest units: `350ms`, `1m 5s`, `3d 4h`."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if seconds < 1:
+        return f"{sign}{round(seconds * 1000)}ms" if seconds else "0s"
+    if seconds < 10:
+        return f"{sign}{seconds:.1f}".removesuffix(".0") + "s"
+    rest = round(seconds)
+    parts: list[str] = []
+    for unit, size in _SPAN_UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return sign + " ".join(part for part in parts if part)
+
+
+def size(count: int) -> str:
+    """Return bytes for people: `512 B`, `1.5 KiB`, `64.0 MiB`."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        amount /= 1024
+        if abs(amount) < 1023.95 or unit == "PiB":
+            return f"{amount:.1f} {unit}"
+    raise AssertionError("unreachable")
+
+
+def age(moment: datetime | None, *, now: datetime) -> str:
+    """Return how long ago `moment` was: `5m 10s ago`, `in 3s`, `now`; `never` for None."""
+    if moment is None:
+        return "never"
+    span = now - moment
+    if abs(span) < timedelta(seconds=1):
+        return "now"
+    return f"{duration(span)} ago" if span > timedelta(0) else f"in {duration(-span)}"
+
+
+def is_fancy(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal that may be drawn on."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return `text` with control characters escaped: what comes from a topic must not steer the terminal."""
+    return "".join(
+        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def _painted(text: str, code: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if is_fancy(sys.stderr) and not os.environ.get("NO_COLOR") else text
+
+
+def _print(text: str, stream: TextIO) -> None:
+    stream.write(text + "\n")
+
+
+def _table(table: Table) -> None:
+    rows = [["-" if cell is None else printable(str(cell)) for cell in row] for row in table.rows]
+    if is_fancy(sys.stdout):
+        _draw(table, rows)
+        return
+    if table.title:
+        _print(printable(table.title), sys.stdout)
+    lines = [[column.upper() for column in table.columns], *rows]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(table.columns))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column in table.right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, table.columns, strict=True)
+        ]
+        _print("  ".join(cells).rstrip(), sys.stdout)
+
+
+def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
+    import rich.box  # noqa: PLC0415 - a tenth of a second that only a terminal needs
+    import rich.console  # noqa: PLC0415 - likewise
+    import rich.table  # noqa: PLC0415 - likewise
+    import rich.text  # noqa: PLC0415 - likewise
+
+    drawn = rich.table.Table(box=rich.box.SIMPLE_HEAD, title=table.title, title_justify="left", pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(column.upper(), justify="right" if column in table.right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(rich.text.Text(cell) for cell in row))
+    rich.console.Console(file=sys.stdout, highlight=False).print(drawn)
