@@ -1,0 +1,197 @@
+"""Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
+
+Nothing is decoded before the checksum of the whole object is right, so a slice of a journal costs the whole journal;
+`ObjectReader` keeps the last objects so that slices of one object in a row cost it once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from backup_avro.binary import BinaryReader
+from backup_avro.chain import StoredObject, sha256_hex
+from backup_avro.container import Codec, Header, decode_header, decompress, iter_blocks
+from backup_avro.errors import DamagedError
+from backup_avro.record import decode_body
+from backup_avro.record_v1 import decoder_for
+from backup_avro.selection import Slice
+from sink.object_store import ObjectMissingError, ObjectStore, StoreSettings, open_store
+
+#: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
+CACHE_BYTES: Final = 128 * 1024 * 1024
+
+
+class MissingObjectError(DamagedError):
+    """An object that the chain lists is not in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAddress:
+    """Where a store is and how to get in; travels to the tasks. Its repr hides what is secret."""
+
+    root: str
+    settings: StoreSettings
+
+    def open(self) -> ObjectStore:
+        """Return the store of this process for this address; it is opened once and never closed."""
+        return _open(self)
+
+
+@cache
+def _open(address: StoreAddress) -> ObjectStore:
+    return open_store(address.root, address.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """Whole Avro-encoded records in offset order, uncompressed. At least one; `first` is the offset of the first."""
+
+    body: bytes
+    records: int
+    first: int
+
+
+class ObjectReader:
+    """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own."""
+
+    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._store = store
+        self._cache_bytes = cache_bytes
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def fetch(self, item: StoredObject) -> bytes:
+        """Return the whole object. DamagedError if size or SHA-256 differ from the chain's, MissingObjectError."""
+        data = self._kept.get(item.key)
+        if data is not None:
+            self._kept.move_to_end(item.key)
+            return data
+        try:
+            data = self._store.get(item.key)
+        except ObjectMissingError as error:
+            raise MissingObjectError(
+                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
+            ) from error
+        check_bytes(item, data)
+        self._kept[item.key] = data
+        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
+            self._kept.popitem(last=False)
+        return data
+
+    def bodies(self, piece: Slice) -> Iterator[Body]:
+        """Yield the records of `piece` with offsets in [low, high), block by block. Nothing if there are none.
+
+        Raises DamagedError that names the object.
+        """
+        data = self.fetch(piece.item)
+        try:
+            yield from cut(_bodies(data, open_container(data), piece), piece.low, piece.high, last=piece.part.last)
+        except DamagedError as error:
+            raise DamagedError(f"{piece.item.key}: {error}", remedy=_REMEDY) from error
+
+
+_REMEDY: Final = "its checksum is right, so it was written this way: report it, and use another generation"
+
+
+def check_bytes(item: StoredObject, data: bytes) -> None:
+    """Raise DamagedError unless size and SHA-256 of `data` are those of the chain."""
+    remedy = "restore the object from the bucket's versions or a replica, or use another generation"
+    if len(data) != item.bytes:
+        raise DamagedError(f"{item.key} has {len(data)} bytes, the chain says {item.bytes}", remedy=remedy)
+    found = sha256_hex(data)
+    if found != item.sha256:
+        raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=remedy)
+
+
+def open_container(data: bytes) -> Header:
+    """Decode an object's header. DamagedError unless its schema is today's `AvroKafkaRecord`."""
+    header = decode_header(data)
+    if _decoder(header.schema_json) is not decode_body:
+        raise DamagedError("the schema in the header is not the one of a generation's objects")
+    return header
+
+
+_decoder = cache(decoder_for)
+
+
+def _bodies(data: bytes, header: Header, piece: Slice) -> Iterator[Body]:
+    codec: Codec = header.codec
+    for block in iter_blocks(data, header, piece.part.start, piece.part.end):
+        if not block.count:
+            continue
+        body = decompress(block, codec)
+        yield Body(body=body, records=block.count, first=first_offset(body))
+
+
+def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Yield what lies in [low, high) of bodies in ascending offset order; `last` is the last offset in all of them.
+
+    Only bodies at an edge are looked into.
+    """
+    for body, after in _with_next(bodies, last + 1):
+        if body.first >= high:
+            return
+        if after <= low:
+            continue
+        if body.first >= low and after <= high:
+            yield body
+            continue
+        trimmed = _trim(body, low, high)
+        if trimmed is not None:
+            yield trimmed
+
+
+def _with_next(bodies: Iterable[Body], end: int) -> Iterator[tuple[Body, int]]:
+    """Pair each body with the first offset of the next one, the last one with `end`."""
+    before: Body | None = None
+    for body in bodies:
+        if before is not None:
+            yield before, body.first
+        before = body
+    if before is not None:
+        yield before, end
+
+
+def _trim(body: Body, low: int, high: int) -> Body | None:
+    kept = [span for span in spans(body.body, body.records) if low <= span[0] < high]
+    if not kept:
+        return None
+    if len(kept) == body.records:
+        return body
+    return Body(body=body.body[kept[0][1] : kept[-1][2]], records=len(kept), first=kept[0][0])
+
+
+def first_offset(body: bytes) -> int:
+    """Return the offset of the first record of a body."""
+    reader = BinaryReader(memoryview(body)[:_PREFIX])
+    reader.sized()
+    reader.int64()
+    return reader.int64()
+
+
+#: A record begins with its topic (at most 249 bytes and their length), partition and offset.
+_PREFIX: Final = 512
+
+
+def spans(body: bytes, count: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (offset, start, end) of each record of a body, in bytes. DamagedError where it can't be walked."""
+    reader = BinaryReader(body)
+    for _ in range(count):
+        start = reader.position
+        reader.sized()
+        reader.int64()
+        offset = reader.int64()
+        reader.int64()
+        reader.int64()
+        reader.nullable_bytes()
+        reader.nullable_bytes()
+        for items in reader.blocks():
+            for _ in range(items):
+                reader.sized()
+                reader.nullable_bytes()
+        yield offset, start, reader.position
+    reader.expect_end()

@@ -1,0 +1,102 @@
+"""The Spark session of a command: one wheel, no extra jars, any master.
+
+The shell of the Spark jobs: the only module here that looks at the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from backup_avro.errors import ConfigError, PermanentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: All cores, four tries per task. Plain `local[*]` would never retry one.
+DEFAULT_MASTER: Final = "local[*,4]"
+
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs inside this process's own machine."""
+    return master == "local" or master.startswith("local[")
+
+
+def settings(master: str) -> dict[str, str]:
+    """Return the Spark properties for `master`. Pure. Nothing listens beyond the loopback when it is local."""
+    chosen = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        chosen |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            "spark.ui.enabled": "false",
+        }
+    return chosen
+
+
+def build_session(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return a new session, or the one that is already running in this process (as on Databricks).
+
+    `extra` holds Spark properties that override ours. Workers of a local master run this very Python.
+    Raises ConfigError without PySpark or Java, or for a master that Spark doesn't know, PermanentError if Spark can't
+    start.
+    """
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        # Read by the JVM before any property is: stops its warning about host names.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
+            raise ConfigError("Spark needs Java, and there is none", remedy=_JAVA_REMEDY)
+    with warnings.catch_warnings():
+        # PySpark's test tools, which it loads along, warn of pandas 3. Nothing here uses pandas.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+            from pyspark.sql import SparkSession  # noqa: PLC0415 (as above)
+        except ImportError as error:
+            raise ConfigError("PySpark is not installed", remedy="pip install 'pyspark[sql]>=4.0,<4.4'") from error
+        builder = SparkSession.builder.master(master).appName(name)
+        for key, value in (settings(master) | dict(extra or {})).items():
+            builder = builder.config(key, value)
+        try:
+            return builder.getOrCreate()
+        except PySparkException as error:
+            raise PermanentError(f"Spark did not start: {error}", remedy=_JAVA_REMEDY) from error
+        except Exception as error:
+            if "Could not parse Master URL" in str(error):
+                raise ConfigError(
+                    f"Spark does not know the master {master!r}", remedy="write e.g. local[*,4]"
+                ) from error
+            raise
+
+
+@contextmanager
+def session(
+    master: str = DEFAULT_MASTER, *, name: str = "tandem", extra: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Lend a session; it is stopped afterwards unless it was running before."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
+
+    before = SparkSession.getActiveSession()
+    spark = build_session(master, name=name, extra=extra)
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
