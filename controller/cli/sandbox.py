@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
+import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
-from rich.console import Console
-from rich.table import Table
 
 from backup_avro.errors import ExitCode
+from controller.cli import output
+from controller.cli.output import OutputFormat, OutputOption
 from controller.sandbox.sandbox import Endpoints, Sandbox, SandboxStatus
 
 app = typer.Typer(
@@ -21,108 +19,76 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Folder = Annotated[
-    Path,
-    typer.Option("--dir", help="Where data, logs and state are kept.", file_okay=False, envvar="TANDEM_SANDBOX_DIR"),
-]
 DEFAULT_FOLDER = Path(".sandbox")
-
-
-class Output(StrEnum):
-    """How a command prints its answer."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+FolderOption = Annotated[Path, typer.Option("--dir", help="Folder of the data, the logs and what is remembered.")]
 
 
 @app.command()
-def up(folder: Folder = DEFAULT_FOLDER) -> None:
-    """Start both servers, or what of them does not run, and print how to reach them.
+def up(folder: FolderOption = DEFAULT_FOLDER) -> None:
+    """Start both and print how to reach them.
 
-    The servers go on when the command has ended. The first time it fetches the broker's jars, which takes a minute.
+    What runs already is left alone. The servers go on when the command has ended. What is printed can be given to a
+    shell: eval "$(tandem sandbox up)". The first time, the broker's jars are fetched: about a minute.
     """
-    endpoints = Sandbox(folder, say=_say).up()
+    endpoints = Sandbox(folder, say=output.note).up()
+    # Not through output.note: the secret of this local server is what the user asked for.
     typer.echo(how_to_reach(endpoints))
 
 
 @app.command()
-def down(folder: Folder = DEFAULT_FOLDER) -> None:
+def down(folder: FolderOption = DEFAULT_FOLDER) -> None:
     """Stop both servers. Their data stays; remove the folder to be rid of it."""
-    Sandbox(folder, say=_say).down()
-    _say(f"down; data and logs are in {folder}")
+    sandbox = Sandbox(folder, say=output.note)
+    existed = sandbox.down()
+    output.note(f"down; data and logs stay in {sandbox.folder}" if existed else f"no sandbox in {sandbox.folder}")
 
 
 @app.command()
-def status(
-    folder: Folder = DEFAULT_FOLDER,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
-) -> None:
+def status(folder: FolderOption = DEFAULT_FOLDER, form: OutputOption = OutputFormat.TABLE) -> None:
     """Ask both servers. Exit code 0 if both answer, 3 if not."""
     found = Sandbox(folder).status()
-    if output is Output.TABLE:
-        _print_table(found)
-    elif output is Output.JSON:
-        typer.echo(json.dumps(as_data(found), indent=2))
-    else:
-        typer.echo(yaml.safe_dump(as_data(found), sort_keys=False).rstrip())
+    body = {
+        "folder": found.folder,
+        "running": found.running,
+        "bucket": found.endpoints.bucket if found.endpoints else None,
+        "servers": [
+            {"name": one.name, "state": one.state, "address": one.address, "pid": one.pid, "log": one.log}
+            for one in found.servers
+        ],
+    }
+    output.show(kind="SandboxStatus", body=body, output=form, tables=[_table(found)])
     if not found.running:
         raise typer.Exit(ExitCode.UNHEALTHY)
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def how_to_reach(endpoints: Endpoints) -> str:
     """Return what a person pastes into a shell and into a configuration file."""
     return f"""\
-Kafka   {endpoints.bootstrap_servers}
-S3      {endpoints.s3_endpoint_url}  bucket {endpoints.bucket}
+# Kafka  {endpoints.bootstrap_servers}
+# S3     {endpoints.s3_endpoint_url}, bucket {endpoints.bucket}
 
-# for a shell
-export AWS_ACCESS_KEY_ID={endpoints.access_key}
-export AWS_SECRET_ACCESS_KEY={endpoints.secret_key}
+# For a shell:
+export AWS_ACCESS_KEY_ID={shlex.quote(endpoints.access_key)}
+export AWS_SECRET_ACCESS_KEY={shlex.quote(endpoints.secret_key)}
 export AWS_DEFAULT_REGION={endpoints.region}
 export AWS_ENDPOINT_URL={endpoints.s3_endpoint_url}
 
-# for a configuration file; the key comes from the shell above
-kafka:
-  bootstrap.servers: {endpoints.bootstrap_servers}
-store:
-  url: s3://{endpoints.bucket}/backup
-  endpoint_url: {endpoints.s3_endpoint_url}
-  region: {endpoints.region}"""
+# For a configuration file; the key comes from the shell above:
+# kafka:
+#   bootstrap.servers: {endpoints.bootstrap_servers}
+# store:
+#   root: s3://{endpoints.bucket}/backup
+#   endpoint_url: {endpoints.s3_endpoint_url}
+#   addressing_style: path
+#   region: {endpoints.region}
+# coordination:
+#   replication_factor: 1"""
 
 
-def as_data(status: SandboxStatus) -> dict[str, Any]:
-    """Return the status for machines, without the secret."""
-    endpoints = status.endpoints
-    return {
-        "folder": str(status.folder),
-        "running": status.running,
-        "servers": [
-            {
-                "name": server.name,
-                "state": server.state.value,
-                "address": server.address,
-                "pid": server.pid,
-                "log": str(server.log),
-            }
-            for server in status.servers
-        ],
-        "bucket": endpoints.bucket if endpoints else None,
-        "access_key": endpoints.access_key if endpoints else None,
-    }
-
-
-def _print_table(status: SandboxStatus) -> None:
+def _table(status: SandboxStatus) -> output.Table | str:
     if not status.servers:
-        typer.echo(f"no sandbox in {status.folder}; `tandem sandbox up` makes one")
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("server", "state", "address", "pid", "log"):
-        table.add_column(heading, no_wrap=True)
-    for server in status.servers:
-        table.add_row(server.name, server.state.value, server.address or "-", str(server.pid or "-"), str(server.log))
-    Console(width=None if Console().is_terminal else 250).print(table)
+        return f"no sandbox in {status.folder}; `tandem sandbox up` makes one"
+    return output.Table(
+        columns=("server", "state", "address", "pid", "log"),
+        rows=[(one.name, one.state.value, one.address, one.pid, one.log) for one in status.servers],
+    )

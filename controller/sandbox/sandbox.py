@@ -124,15 +124,16 @@ class Sandbox:
                 start.result()
         return _endpoints(*servers)
 
-    def down(self) -> None:
-        """Stop what runs; the data stays. Calling it again, or on a folder that is no sandbox, does nothing."""
+    def down(self) -> bool:
+        """Stop what runs; the data stays. Calling it again does nothing. False if the folder is no sandbox."""
         if not (self.folder / _STATE_FILE).exists():
-            return
+            return False
         with self._locked():
             for server in self._read() or ():
                 if server.process is not None:
                     self._say(f"{server.title}: stopping")
                     server.stop()
+        return True
 
     def status(self) -> SandboxStatus:
         """Ask both servers. Changes nothing. Raises StateDamagedError."""

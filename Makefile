@@ -1,0 +1,45 @@
+# Everything here does its own set-up and can be run again at any time. `make help` explains.
+
+# Which Python the virtual environment is made with: make PYTHON=python3.12 test
+PYTHON ?= python3
+# More words for pytest: make test PYTEST="-x -k sandbox"
+PYTEST ?=
+
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint sandbox clean
+
+help: ## Say what can be made
+	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest)."
+
+setup: ## Virtual environment, packages and the broker's jars; done again only if pyproject.toml changed
+	@bash scripts/setup.sh "$(PYTHON)"
+
+demo: setup ## Back up a real topic, hand over, restore it and compare: the whole mission on this machine
+	@$(BIN)/tandem demo
+
+test: lint ## Lint, types, and all tests but the slow ones
+	@echo "==> tests"
+	@$(BIN)/pytest -m "not slow" $(PYTEST)
+
+test-all: lint ## Lint, types, and all tests
+	@echo "==> tests, the slow ones too"
+	@$(BIN)/pytest $(PYTEST)
+
+lint: setup ## Style, types, and who may import whom
+	@echo "==> ruff, mypy, import-linter"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "run $(BIN)/ruff format . and look at what changed"; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+sandbox: setup ## Start a broker and an S3 server in .sandbox and print how to reach them
+	@$(BIN)/tandem sandbox up
+
+clean: ## Stop that sandbox; remove it, the virtual environment and all that was made
+	@if [ -e .sandbox/sandbox.json ] && [ -x $(BIN)/tandem ]; then $(BIN)/tandem sandbox down; fi
+	rm -rf .venv .sandbox .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes .venv with all packages and fetches the broker's jars; called by make, with the Python to use.
+# Does nothing if pyproject.toml and that Python are the same as the last time.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${1:-python3}
+stamp=.venv/.ready
+
+say() { echo "==> $*"; }
+die() {
+    echo "error: $1" >&2
+    echo "what to do: $2" >&2
+    exit 1
+}
+
+# What is missing is said before anything is downloaded.
+command -v "$python" >/dev/null ||
+    die "there is no $python" "install Python 3.11 or newer, or name yours: make PYTHON=/path/to/python3"
+version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') ||
+    die "$python does not run" "name another one: make PYTHON=/path/to/python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "$python is Python $version, too old" "install Python 3.11 or newer, or name it: make PYTHON=python3.12"
+
+if [ -n "${JAVA_HOME:-}" ]; then java=$JAVA_HOME/bin/java; else java=java; fi
+java_remedy="install a Java runtime 17 or newer (Debian: apt install openjdk-17-jre-headless), or point JAVA_HOME at one"
+command -v "$java" >/dev/null || die "there is no $java" "$java_remedy"
+java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
+[ -n "$java_version" ] || die "$java does not run" "$java_remedy"
+[ "$java_version" -ge 17 ] || die "$java is Java $java_version, too old" "$java_remedy"
+
+wanted=$(echo "# Python $version"; cat pyproject.toml)
+if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$stamp")" ]; then
+    made_with=$(.venv/bin/python -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || true)
+    if [ "$made_with" != "$version" ]; then
+        "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+            die "$python has no venv module" "install it (Debian: apt install python3-venv), or name another Python"
+        say "virtual environment in .venv, Python $version"
+        rm -rf .venv
+        "$python" -m venv .venv
+    fi
+    say "packages, about a minute"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
+        die "pip could not install the packages" "see its message above; without a network nothing can be installed"
+    echo "$wanted" >"$stamp"
+fi
+
+.venv/bin/python -m controller.sandbox.jars >/dev/null
