@@ -1,8 +1,19 @@
-"""What the source hands on: one partition of one fetch response, undecoded."""
+"""What the source hands on: parts of fetch responses, undecoded, and what went wrong with a partition."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition by name; equal to (and as a key the same as) the plain pair."""
+
+    topic: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +24,15 @@ class Fetched:
     `fetch_offset` and its last one may go past the range that was asked for: the transcoder trims.
     `end_offset` is the end of the log in this very response: the last stable offset under read_committed, else the
     high watermark. `aborted` is (producer id, first offset) of each aborted transaction that touches the range.
-    `leader_epoch` is that of the leader which answered, `received_at` monotonic seconds.
+    `leader_epoch` is that of the leader which answered (-1 when the cluster does not tell), `received_at` monotonic
+    seconds.
+
+    `requested_at` (monotonic seconds) is when the request left: the broker looked at its log at some time between
+    `requested_at` and `received_at`, so a claim "at head as of" must use the earlier one.
+
+    `drained` is proof that the broker has nothing readable in [fetch_offset, end_offset): the reader may go on at
+    `end_offset`. It matters where the end of a log has been compacted away. Never set when there are records; not set
+    when the response's size limit may be the reason for their absence.
     """
 
     topic: str
@@ -28,3 +47,65 @@ class Fetched:
     leader_id: int
     leader_epoch: int
     received_at: float
+    requested_at: float = -math.inf
+    drained: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtHead:
+    """All partitions of one broker that are at head as of one fetch response, with the end offsets they are at.
+
+    Comes with every response that proves it, so that an idle partition costs nothing per response. `partitions` is the
+    same object as in the last event of this leader as long as nothing in it changed: a reader that knows it (`is`) need
+    not walk it again. The times are those of the response, see `Fetched`.
+    """
+
+    leader_id: int
+    partitions: Mapping[TopicPartition, int]
+    requested_at: float
+    received_at: float
+
+
+class FaultKind(Enum):
+    """Why a partition can't be read right now, or what changed about it."""
+
+    OUT_OF_RANGE = "out_of_range"
+    """The position is outside the log. Rests until `seek`. `log_start` and `log_end` are set when they could be had."""
+
+    DIVERGED = "diverged"
+    """The log was cut below the position (KIP-320). Rests until `seek`. `diverging_epoch` and `diverging_offset`, when
+    known (not -1): from that offset on the log differs from what was read."""
+
+    UNKNOWN_TOPIC = "unknown_topic"
+    """The topic or partition is not there: deleted, not yet created, or another topic under the same name (then
+    `topic_id` is the new one's). Rests; said once; reading goes on by itself when the same topic shows up again."""
+
+    UNAUTHORIZED = "unauthorized"
+    """The principal may not read the topic. Said once, tried again at intervals."""
+
+    LEADER_MOVED = "leader_moved"
+    """For information: another broker leads now. Comes before anything that was fetched from the new leader."""
+
+    TRANSIENT = "transient"
+    """For information: could not be read; tried again with backoff. Said once per incident."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchFault:
+    """Something other than data about one partition. `at` is monotonic seconds, `offset` the position at that time."""
+
+    topic: str
+    partition: int
+    kind: FaultKind
+    detail: str
+    at: float
+    offset: int = -1
+    log_start: int | None = None
+    log_end: int | None = None
+    diverging_epoch: int = -1
+    diverging_offset: int = -1
+    old_leader: int = -1
+    new_leader: int = -1
+    old_epoch: int = -1
+    new_epoch: int = -1
+    topic_id: str | None = None

@@ -1,0 +1,187 @@
+"""Look-ups that a fetcher makes on its own connections: topic metadata, log starts and ends, ends of leader epochs."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import kafka.errors as kafka_errors
+
+from backup_avro.errors import TandemError
+from sink.source import connection, wire
+from sink.source.errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterTransientError,
+    UnknownTopicError,
+)
+from sink.source.fetched import TopicPartition
+
+_PAUSE = 0.1  # seconds between two tries
+_UNKNOWN_TRIES = 6
+
+
+class Lookups:
+    """Coroutines on kafka-python's event loop; `deadline` is monotonic seconds. For the fetcher's thread only."""
+
+    def __init__(self, net: Any, manager: connection.Connections, *, servers: str, read_committed: bool) -> None:  # noqa: ANN401 - kafka-python has no types
+        self._net = net
+        self._manager = manager
+        self._servers = servers
+        self._read_committed = read_committed
+        self._problem = ""
+        self.views: dict[str, wire.TopicView] = {}
+        self.on_views: Callable[[list[wire.TopicView]], None] = lambda _: None
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """Ask a broker for these topics and take in what it says. Raises what kafka-python raises."""
+        response = await self._manager.send(wire.metadata_request(topics))
+        views = wire.topic_views(response)
+        self._manager.cluster.update_metadata(response)  # where brokers are
+        for view in views:
+            self.views[view.name] = view
+        self.on_views(views)
+
+    async def leaders(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (leader, epoch)}. Raises UnknownTopicError, ClusterDeniedError, ClusterTransientError."""
+        tries = 0
+        while True:
+            if tries:
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in tps}):
+                continue
+            found = {}
+            for tp in tps:
+                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    found[tp] = leader
+            if len(found) == len(set(tps)):
+                return found
+
+    async def offsets(
+        self, tps: Sequence[TopicPartition], timestamp: int, deadline: float
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (offset, epoch)} at `timestamp` (wire.LATEST, wire.EARLIEST). Raises as `leaders`."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        left = set(tps)
+        tries = 0
+        while left:
+            if tries:
+                await self._pause(deadline)
+            tries += 1
+            unknown = {tp.topic for tp in left if tp.topic not in self.views}
+            stale = {tp.topic for tp in left} if tries > 1 else unknown
+            if stale and not await self._try_refresh(stale):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    by_node[leader[0]].append((tp, leader[1]))
+            for tp, offset, epoch in await self._listed(by_node, timestamp):
+                found[tp] = (offset, epoch)
+                left.discard(tp)
+        return found
+
+    async def _listed(
+        self, by_node: dict[int, list[tuple[TopicPartition, int]]], timestamp: int
+    ) -> list[tuple[TopicPartition, int, int]]:
+        futures = []
+        for node, asks in by_node.items():
+            request = wire.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
+            try:
+                futures.append(self._manager.send(request, node_id=node))
+            except kafka_errors.KafkaError as error:
+                self._note(error)
+        found = []
+        for future in futures:
+            try:
+                response = await future
+            except kafka_errors.KafkaError as error:
+                self._note(error)
+                continue
+            for tp, code, offset, epoch in wire.listed_offsets(response):
+                if code == wire.NO_ERROR and offset >= 0:
+                    found.append((tp, offset, epoch))
+                elif code == wire.TOPIC_AUTHORIZATION_FAILED:
+                    raise denied(tp.topic)
+                else:
+                    self._problem = f"{wire.error_name(code)} for {tp.topic}-{tp.partition}"
+        return found
+
+    async def epoch_ends(
+        self, node: int, asks: Sequence[tuple[TopicPartition, int, int]]
+    ) -> list[tuple[TopicPartition, int, int, int]]:
+        """Ask `node` where epochs end: (partition, error code, epoch, end). Raises what kafka-python raises."""
+        response = await self._manager.send(wire.epoch_ends_request(asks), node_id=node)
+        return list(wire.epoch_ends(response))
+
+    def timed_out(self, timeout_s: float) -> TandemError:
+        """Return the error for a look-up that did not end in time."""
+        return ClusterTransientError(
+            f"The Kafka cluster at {self._servers} did not answer within {timeout_s:g} s"
+            + (f": {self._problem}" if self._problem else ""),
+            remedy="it is tried again; if it stays, look at the brokers' logs",
+        )
+
+    async def _try_refresh(self, topics: Iterable[str]) -> bool:
+        try:
+            await self.refresh(sorted(topics))
+        except kafka_errors.KafkaError as error:
+            self._note(error)
+            return False
+        return True
+
+    def _leader(self, tp: TopicPartition, *, final: bool) -> tuple[int, int] | None:
+        view = self.views.get(tp.topic)
+        if view is None:
+            return None
+        if view.error_code == wire.TOPIC_AUTHORIZATION_FAILED:
+            raise denied(tp.topic)
+        unknown = view.error_code in (wire.UNKNOWN_TOPIC_OR_PARTITION, wire.UNKNOWN_TOPIC_ID)
+        if unknown or (view.error_code == wire.NO_ERROR and tp.partition not in view.partitions):
+            if final:
+                raise UnknownTopicError(
+                    f"Kafka topic {tp.topic} has no partition {tp.partition}"
+                    if not unknown
+                    else f"Kafka topic {tp.topic} does not exist at {self._servers}",
+                    remedy="check the name, or create it",
+                )
+            self._problem = f"unknown partition {tp.topic}-{tp.partition}"
+            return None
+        if view.error_code != wire.NO_ERROR:
+            self._problem = f"{wire.error_name(view.error_code)} for topic {tp.topic}"
+            return None
+        leader = view.partitions[tp.partition]
+        if leader[0] < 0:
+            self._problem = f"no leader for {tp.topic}-{tp.partition}"
+            return None
+        return leader
+
+    async def _pause(self, deadline: float) -> None:
+        if time.monotonic() + _PAUSE >= deadline:
+            raise (
+                self.timed_out(0)
+                if not self._problem
+                else ClusterTransientError(
+                    f"The Kafka cluster at {self._servers} could not be asked in time: {self._problem}",
+                    remedy="it is tried again; if it stays, look at the brokers' logs",
+                )
+            )
+        await self._net.sleep(_PAUSE)
+
+    def _note(self, error: BaseException) -> None:
+        typed = connection.explain(error, self._servers)
+        if isinstance(typed, ClusterAuthenticationError):
+            raise typed from None
+        self._problem = str(error) or type(error).__name__
+
+
+def denied(topic: str) -> ClusterDeniedError:
+    """Return the error for a topic that the principal may not read."""
+    return ClusterDeniedError(
+        f"Not allowed to read Kafka topic {topic}", remedy="grant READ and DESCRIBE on the topic to the principal"
+    )
