@@ -1,0 +1,165 @@
+"""The base lane: what a log held at the claim, newest chunk first, a few partitions at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import structlog
+
+from backup_avro.errors import DamagedError
+from sink.chain.writer import now_ms
+from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.track import Track
+
+_LOG = structlog.get_logger()
+
+
+class BaseLane:
+    """Reads bases. `rate` bounds the bytes fetched per second, None for no bound."""
+
+    def __init__(self, board: Board, source: Source, *, parallel: int, rate: int | None) -> None:
+        self._board = board
+        self._source = source
+        self._parallel = parallel
+        self._rate = rate
+        self._waiting: deque[TopicPartition] = deque()
+        self._next: dict[TopicPartition, int] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._allowance = 0.0
+        self._refilled = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting or self._next)
+
+    def add(self, tp: TopicPartition) -> None:
+        """Queue a partition whose base is not done."""
+        self._waiting.append(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        if tp in self._waiting:
+            self._waiting.remove(tp)
+        self._retry_at.pop(tp, None)
+        if self._next.pop(tp, None) is not None:
+            self._source.unassign(tp)
+
+    def step(self, timeout_s: float) -> None:
+        """Start what may start and take what has arrived within `timeout_s`."""
+        while self._waiting and len(self._next) < self._parallel:
+            tp = self._waiting.popleft()
+            self._next[tp] = 0
+            self._source.assign(tp, self._board.tracks[tp].scan.base.start)
+            self._begin(tp, self._board.tracks[tp])
+        if not self._next or not self._allowed():
+            return
+        for event in self._source.poll(timeout_s):
+            if isinstance(event, AtHead):
+                continue
+            tp = TopicPartition(event.topic, event.partition)
+            if tp not in self._next:
+                continue
+            track = self._board.tracks[tp]
+            if isinstance(event, FetchFault):
+                self._fault(event, tp, track)
+            elif event.leader_id != track.scan.base.leader:
+                self.leader_moved(tp, event.leader_id)
+            elif event.fetch_offset == self._next[tp]:
+                self._read(event, tp, track)
+        self._retry()
+
+    def _allowed(self) -> bool:
+        if self._rate is None:
+            return True
+        now = time.monotonic()
+        self._allowance = min(float(self._rate), self._allowance + (now - self._refilled) * self._rate)
+        self._refilled = now
+        return self._allowance > 0
+
+    def _begin(self, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.begin(now=time.monotonic(), at=now_ms(self._board.store))
+        if chunk is None:
+            self._source.unassign(tp)
+            del self._next[tp]
+            _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
+        else:
+            self._next[tp] = chunk.low
+            self._source.seek(tp, chunk.low)
+
+    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        self._allowance -= len(fetched.records)
+        try:
+            result = self._board.take(
+                fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
+            )
+        except DamagedError as error:
+            self._board.say((tp.topic, tp.partition, False), str(error))
+            self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            return
+        if result.next_offset >= chunk.high or fetched.drained:
+            self._end(tp, track, fetched.received_at)
+        else:
+            self._next[tp] = result.next_offset
+            self._source.advance(tp, result.next_offset)
+
+    def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        if not track.scan.finish(now=now):
+            _LOG.warning(
+                "a chunk took longer than tombstones allow, reading it again in pieces",
+                topic=tp.topic,
+                partition=tp.partition,
+                low=chunk.low,
+                high=chunk.high,
+            )
+            self._board.roller.discard(track.key, chunk.attempt)
+        self._begin(tp, track)
+
+    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
+        chunk = track.scan.chunk
+        assert chunk is not None
+        match fault.kind:
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > self._next[tp]:
+                if fault.log_start >= chunk.high:
+                    self._end(tp, track, fault.at)
+                else:
+                    self._next[tp] = fault.log_start
+                    self._source.seek(tp, fault.log_start)
+            case FaultKind.LEADER_MOVED:
+                self.leader_moved(tp, fault.new_leader)
+            case FaultKind.UNKNOWN_TOPIC:
+                self._board.hurry_survey()
+            case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
+                self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            case _:
+                self._board.say((tp.topic, tp.partition, False), f"{tp.topic}-{tp.partition}: {fault.detail}")
+
+    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+        """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""
+        track = self._board.tracks.get(tp)
+        if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
+            return
+        _LOG.warning("leader moved, reading the base again", topic=tp.topic, partition=tp.partition, leader=leader)
+        chunk = track.scan.chunk
+        if chunk is not None:
+            self._board.roller.discard(track.key, chunk.attempt)
+        track.scan.start_again(leader=leader, start=track.log_start)
+        if tp in self._next:
+            self._begin(tp, track)
+
+    def _retry(self) -> None:
+        now = time.monotonic()
+        for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
+            del self._retry_at[tp]
+            track = self._board.tracks[tp]
+            chunk = track.scan.chunk
+            if tp in self._next and chunk is not None:
+                self._board.roller.discard(track.key, chunk.attempt)
+                track.scan.give_up()
+                self._begin(tp, track)

@@ -1,0 +1,192 @@
+"""Committing: upload the objects of a draft, look once more at the topic ids, append to the chain. One at a time.
+
+The order is the safety: an object is in the store before the chain names it, and a taint is in the chain before the
+first commit after the gap that caused it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
+from backup_avro.errors import DamagedError, TransientError
+from sink.chain.writer import ChainWriter, StoppedError
+from sink.object_store.base import ObjectStore, Put, StoreTransientError
+from sink.roll import BuiltObject
+from sink.topics import Cluster
+
+_LOG = structlog.get_logger()
+_RETRY_S = 1.0
+_UPLOADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What one commit adds. `names` are the topics behind its positions, to be checked against their ids."""
+
+    objects: tuple[BuiltObject, ...] = ()
+    positions: dict[PartitionKey, Position] = field(default_factory=dict)
+    head_at: int | None = None
+    topics: tuple[Topic, ...] = ()
+    groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to be uploaded."""
+        return sum(len(item.data) for item in self.objects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What became of a draft: the entry, and the topic ids that were no longer there and were left out."""
+
+    entry: Entry
+    lost_topics: frozenset[str]
+    bytes: int
+    seconds: float
+
+
+Task = Callable[[ChainWriter], None]
+
+
+class Committer:
+    """A thread that carries out drafts and other appends to one chain, in order. `error` is why it ended early."""
+
+    def __init__(
+        self, *, writer: ChainWriter, store: ObjectStore, cluster: Cluster, stop: threading.Event, name: str
+    ) -> None:
+        self._writer = writer
+        self._store = store
+        self._cluster = cluster
+        self._stop = stop
+        self._queue: queue.Queue[Draft | Task | None] = queue.Queue()
+        self._done: queue.SimpleQueue[Committed] = queue.SimpleQueue()
+        self._drafts = 0
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.error: Exception | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a draft is under way."""
+        return self._drafts > 0
+
+    def submit(self, draft: Draft) -> None:
+        """Hand over a draft; its outcome comes out of `outcomes`."""
+        self._drafts += 1
+        self._queue.put(draft)
+
+    def request(self, task: Task) -> None:
+        """Have `task` append something of its own between drafts."""
+        self._queue.put(task)
+
+    def outcomes(self) -> list[Committed]:
+        """Return what was committed since the last call."""
+        found = []
+        while not self._done.empty():
+            found.append(self._done.get())
+            self._drafts -= 1
+        return found
+
+    def finish(self, timeout: float) -> bool:
+        """End after what was handed over; return whether that happened in time."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with ThreadPoolExecutor(_UPLOADS, thread_name_prefix="upload") as pool:
+            while True:
+                job = self._queue.get()
+                if job is None:
+                    return
+                try:
+                    if isinstance(job, Draft):
+                        self._done.put(self._commit(job, pool))
+                    else:
+                        job(self._writer)
+                except Exception as error:  # noqa: BLE001 (whatever it is, the owner of the thread must see it)
+                    self.error = error
+                    return
+
+    def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
+        began = time.monotonic()
+        list(pool.map(self._upload, draft.objects))
+        lost = self._lost(draft.names) if draft.positions else frozenset[str]()
+        positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
+        taints = tuple(taint for taint in draft.taints if taint.key.topic_id not in lost)
+        if taints:
+            self._writer.append(_entry(Kind.TAINTED, taints=taints))
+        objects = tuple(_without(item.item, lost) for item in draft.objects)
+        entry = _entry(
+            Kind.COMMIT if objects or positions or draft.topics or draft.groups else Kind.CONFIRM,
+            objects=tuple(item for item in objects if item.parts),
+            positions=positions,
+            head_at=draft.head_at,
+            topics=draft.topics,
+            groups=draft.groups,
+            marks=draft.marks,
+        )
+        written = self._writer.append(entry)
+        return Committed(entry=written, lost_topics=lost, bytes=draft.bytes, seconds=time.monotonic() - began)
+
+    def _upload(self, built: BuiltObject) -> None:
+        key = built.item.key
+        while True:
+            try:
+                if self._store.put_if_absent(key, built.data) is Put.EXISTS and self._store.get(key) != built.data:
+                    raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
+            except StoreTransientError as error:
+                _LOG.warning("store does not take an object, trying again", key=key, error=str(error))
+                if self._stop.wait(_RETRY_S):
+                    raise StoppedError(f"stopped while uploading {key}") from error
+            else:
+                return
+
+    def _lost(self, names: dict[str, str]) -> frozenset[str]:
+        """Return the topic ids that are not what their names stand for any more."""
+        while True:
+            try:
+                present = self._cluster.topic_ids(tuple(names.values()))
+            except TransientError as error:
+                _LOG.warning("cannot check topic ids before the commit, trying again", error=str(error))
+                if self._stop.wait(_RETRY_S):
+                    raise StoppedError("stopped while waiting for the brokers to confirm topic ids") from error
+            else:
+                return frozenset(topic_id for topic_id, name in names.items() if present.get(name) != topic_id)
+
+
+def _without(item: StoredObject, lost: frozenset[str]) -> StoredObject:
+    return replace(item, parts=tuple(part for part in item.parts if part.key.topic_id not in lost)) if lost else item
+
+
+def _entry(kind: Kind, **content: object) -> Entry:
+    return Entry(kind=kind, seq=0, prev_sha256="", incarnation="", at=0, **content)  # type: ignore[arg-type]  # Draft's
+
+
+def complete_entry(reason: str) -> Entry:
+    """Return a COMPLETE entry."""
+    return _entry(Kind.COMPLETE, reason=reason)
+
+
+def sealed_entry(reason: str) -> Entry:
+    """Return a SEALED entry."""
+    return _entry(Kind.SEALED, reason=reason)
+
+
+def takeover_entry(reason: str) -> Entry:
+    """Return a TAKEOVER entry."""
+    return _entry(Kind.TAKEOVER, reason=reason)

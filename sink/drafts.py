@@ -1,0 +1,115 @@
+"""Putting a commit together: what changed since the last one, in tracks, topics and consumer groups."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+
+from backup_avro import layout
+from backup_avro.chain import GroupOffset, PartitionKey, Topic
+from backup_avro.fold import Generation
+from sink.chain.writer import now_ms
+from sink.commit import Draft
+from sink.lanes import Board
+from sink.survey import Survey
+from sink.topics import tombstones_promised_s
+from sink.track import Track
+
+_CONFIRM_CEILING_S = 900.0
+_HEAD_FRESH_MS = 10_000
+
+
+class Drafter:
+    """Knows what the chain has and what it lacks. Used from the pipeline's thread."""
+
+    def __init__(self, board: Board, state: Generation, *, max_objects: int) -> None:
+        self._board = board
+        self._state = state
+        self._max_objects = max_objects
+        self._topics = dict(state.topics)
+        self._news: dict[str, Topic] = {}
+        self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
+        self._groups_seen = self._groups
+
+    def survey(self, survey: Survey) -> list[Topic]:
+        """Take a survey; return the topics that are gone since the last one."""
+        present = {topic.topic_id: topic for topic in survey.topics}
+        gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
+        for topic in [*survey.topics, *(replace(topic, removed=True) for topic in gone)]:
+            if self._topics.get(topic.topic_id) != topic:
+                self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
+        if survey.groups is not None:
+            self._groups_seen = {name: offsets for name, offsets in survey.groups.items() if offsets}
+        for track in self._board.tracks.values():
+            if track.key.topic_id in present:
+                track.retention_s = tombstones_promised_s(present[track.key.topic_id].config)
+        return gone
+
+    def news(self) -> bool:
+        """Whether there is anything to commit besides being at head."""
+        return bool(
+            self._board.roller.bytes
+            or self._news
+            or self._groups != self._groups_seen
+            or any(track.changed() for track in self._board.tracks.values())
+        )
+
+    def proof_due(self) -> bool:
+        """Whether all is read through, but the chain does not say so yet: the last step before COMPLETE."""
+        tracks = self._board.tracks.values()
+        return all(track.read_through for track in tracks) and not all(
+            self._state.read_through(track.key) for track in tracks
+        )
+
+    def confirm_interval_s(self) -> float:
+        """Return how often being at head is confirmed when there is nothing new: min(D/8, 15 min)."""
+        shortest = min((t.retention_s for t in self._board.tracks.values() if t.retention_s), default=86_400.0)
+        return min(shortest / 8, _CONFIRM_CEILING_S)
+
+    def draft(self) -> Draft | None:
+        """Cut all buffers and return what to commit, None if there is nothing to say at all."""
+        now = time.monotonic()
+        stale = now_ms(self._board.store) - _HEAD_FRESH_MS
+        named: list[Track] = []
+        unnamed: list[Track] = []
+        for track in self._board.tracks.values():
+            (named if track.changed() or track.head_at < stale else unnamed).append(track)
+        taints = tuple(taint for taint in (track.taint(now) for track in named) if taint is not None)
+        groups: dict[str, tuple[GroupOffset, ...]] = {
+            name: offsets for name, offsets in self._groups_seen.items() if self._groups.get(name) != offsets
+        }
+        groups |= {name: () for name in self._groups if name not in self._groups_seen}
+        names = {track.key: track.topic for track in self._board.tracks.values()}
+        draft = Draft(
+            objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
+            positions={track.key: track.record() for track in named},
+            head_at=min((track.head_at for track in unnamed), default=None),
+            topics=tuple(self._news.values()),
+            groups=groups,
+            taints=taints,
+            names={track.key.topic_id: track.topic for track in named},
+        )
+        self._news = {}
+        self._groups = self._groups_seen
+        nothing = not (draft.objects or draft.positions or draft.topics or draft.groups or draft.head_at)
+        return None if nothing else draft
+
+
+class _Names:
+    """Keys for the objects of one cut."""
+
+    def __init__(self, state: Generation, names: dict[PartitionKey, str]) -> None:
+        self._where = (state.claim.pair, state.claim.instance, state.claim.generation)
+        self._seq = state.seq + 1
+        self._names = names
+
+    def data(self, key: PartitionKey, first: int, last: int) -> str:
+        """Return the key of an object of one partition."""
+        nonce = secrets.token_hex(8)
+        topic = self._names[key]
+        return layout.data_key(*self._where, topic=topic, partition=key.partition, first=first, last=last, nonce=nonce)
+
+    def journal(self) -> str:
+        """Return the key of an object that partitions share."""
+        return layout.journal_key(*self._where, seq=self._seq, nonce=secrets.token_hex(8))

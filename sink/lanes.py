@@ -1,0 +1,103 @@
+"""What both lanes share: the tracks, the buffers, the transcoder, counters and troubles. One thread uses it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from backup_avro.chain import PartitionKey
+from sink.chain.writer import now_ms
+from sink.object_store.base import ObjectStore
+from sink.roll import Roller
+from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+from sink.track import Track
+from sink.transcode.segment import Transcoded, Transcoder
+
+_LOG = structlog.get_logger()
+DAMAGED_RETRY_S = 5.0
+
+
+class Source(Protocol):
+    """One lane of raw fetches, as `sink.source.fetcher` has it. Used from the pipeline's thread alone."""
+
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Begin to fetch a partition at `offset`."""
+        ...
+
+    def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go somewhere else; what is under way for the partition is dropped."""
+        ...
+
+    def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go on after what was handed out."""
+        ...
+
+    def unassign(self, tp: TopicPartition) -> None:
+        """Stop fetching a partition."""
+        ...
+
+    def poll(self, timeout_s: float) -> Sequence[Fetched | AtHead | FetchFault]:
+        """Return what has arrived, waiting at most `timeout_s` for something."""
+        ...
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the ends of logs (by isolation level) with their leader epochs."""
+        ...
+
+    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the starts of logs with their leader epochs."""
+        ...
+
+    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (leader, leader epoch) of each partition that has one."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Board:
+    """State of a pipeline that its lanes work on."""
+
+    store: ObjectStore
+    roller: Roller
+    transcoder: Transcoder
+    read_committed: bool
+    hurry_survey: Callable[[], None]
+    tracks: dict[TopicPartition, Track] = field(default_factory=dict)
+    trouble: dict[object, str] = field(default_factory=dict)
+    records: int = 0
+
+    def at(self, mono: float) -> int:
+        """Return the store's time for a monotonic one."""
+        return now_ms(self.store) - round((time.monotonic() - mono) * 1000)
+
+    def take(
+        self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None
+    ) -> Transcoded:
+        """Transcode what was fetched and buffer it. Raises DamagedError, and buffers nothing, on a bad batch."""
+        result = self.transcoder.transcode(
+            fetched.records,
+            topic=fetched.topic,
+            partition=fetched.partition,
+            start=start,
+            until=until,
+            aborted=fetched.aborted,
+            read_committed=self.read_committed,
+        )
+        self.roller.add(key, scan, result.segments)
+        self.records += sum(segment.records for segment in result.segments)
+        self.trouble.pop((fetched.topic, fetched.partition, scan is None), None)
+        return result
+
+    def say(self, subject: object, text: str) -> None:
+        """Note a trouble, and log it if it is a new one."""
+        if self.trouble.get(subject) != text:
+            _LOG.warning("trouble while reading", detail=text)
+        self.trouble[subject] = text

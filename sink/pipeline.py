@@ -1,0 +1,345 @@
+"""The pipeline of one generation: Kafka -fetch-> record batches -transcode-> segments -roll-> objects -commit-> chain.
+
+One thread reads both lanes: the tail, never paused, and the base, newest chunk first. The committer's thread uploads
+and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail.
+Memory is bounded: a full budget stops the fetch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from backup_avro.chain import Base, PartitionKey, Topic
+from backup_avro.container import Codec
+from backup_avro.errors import TransientError
+from sink.base import BaseLane
+from sink.chain.writer import ChainWriter, now_ms
+from sink.commit import Committer, Task
+from sink.drafts import Drafter
+from sink.lanes import Board, Source
+from sink.object_store.base import ObjectStore
+from sink.roll import Roller
+from sink.scan import BaseScan, chunk_limit_s
+from sink.source.fetched import TopicPartition
+from sink.survey import Survey, Surveyor
+from sink.tail import TailLane
+from sink.topics import Cluster, tombstones_promised_s
+from sink.track import SHORTEST_RETENTION_S, Track
+from sink.transcode.segment import Transcoder
+
+_LOG = structlog.get_logger()
+_IDLE_POLL_S = 0.2
+_SCAN_POLL_S = 0.05
+_PROOF_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePolicy:
+    """Times in seconds, sizes in bytes, `scan_rate` in bytes per second."""
+
+    flush_interval_s: float = 60.0
+    max_objects: int = 64
+    object_size: int = 64 << 20
+    block_size: int = 256 << 10
+    memory_budget: int = 256 << 20
+    chunk_ceiling_s: float = 60.0
+    scan_rate: int | None = None
+    parallel_scans: int = 8
+    survey_interval_s: float = 10.0
+    groups_interval_s: float | None = 300.0
+
+
+class Phase(StrEnum):
+    """Where a pipeline is."""
+
+    STARTING = "starting"
+    SCANNING = "scanning"
+    READING = "reading"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineReport:
+    """What the controller sees of a pipeline. Counts are since the process began; lags in records."""
+
+    generation: int
+    phase: Phase
+    partitions: int
+    base_remaining: int
+    lag_records: int
+    records: int
+    bytes: int
+    commits: int
+    last_commit: float | None
+    trouble: tuple[str, ...]
+    error: Exception | None
+
+
+class Pipeline:
+    """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        writer: ChainWriter,
+        store: ObjectStore,
+        cluster: Cluster,
+        open_source: Callable[[], Source],
+        transcoder: Transcoder,
+        policy: PipelinePolicy,
+        abort: threading.Event,
+    ) -> None:
+        opening = writer.state.opening
+        assert opening is not None
+        self._writer = writer
+        self._open_source = open_source
+        self._policy = policy
+        self._generation = writer.state.number
+        self._drain = threading.Event()
+        self._surveyor = Surveyor(
+            cluster=cluster, interval_s=policy.survey_interval_s, groups_interval_s=policy.groups_interval_s
+        )
+        self._board = Board(
+            store=store,
+            roller=Roller(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync), block_size=policy.block_size),
+            transcoder=transcoder,
+            read_committed=opening.isolation_level == "read_committed",
+            hurry_survey=self._surveyor.hurry,
+        )
+        self._drafter = Drafter(self._board, writer.state, max_objects=policy.max_objects)
+        self._committer = Committer(
+            writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}"
+        )
+        self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
+        self._in_flight = 0
+        self._flushed = time.monotonic()
+        self._bytes = self._commits = 0
+        self._last_commit: float | None = None
+        self._phase = Phase.STARTING
+        self._error: Exception | None = None
+
+    @property
+    def generation(self) -> int:
+        """The generation's number."""
+        return self._generation
+
+    @property
+    def writer(self) -> ChainWriter:
+        """The writer of the generation's chain; for others once the pipeline is drained."""
+        return self._writer
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._committer.start()
+        self._surveyor.start()
+        self._thread.start()
+
+    def drain(self) -> None:
+        """Stop fetching, commit what was read, end."""
+        self._drain.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end after `drain`; return whether it came in time."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def request(self, task: Task) -> None:
+        """Have `task` append to the chain between commits."""
+        self._committer.request(task)
+
+    def report(self) -> PipelineReport:
+        """Return a picture of now."""
+        tracks = list(self._board.tracks.values())
+        error = self._error or self._committer.error
+        trouble = [*self._board.trouble.values()]
+        if self._surveyor.trouble is not None:
+            trouble.append(self._surveyor.trouble)
+        return PipelineReport(
+            generation=self._generation,
+            phase=Phase.FAILED if error is not None else self._phase,
+            partitions=len(tracks),
+            base_remaining=sum(track.scan.remaining for track in tracks),
+            lag_records=sum(track.lag for track in tracks),
+            records=self._board.records,
+            bytes=self._bytes,
+            commits=self._commits,
+            last_commit=self._last_commit,
+            trouble=tuple(trouble),
+            error=error,
+        )
+
+    def _run(self) -> None:
+        sources: list[Source] = []
+        try:
+            sources.append(self._open_source())
+            sources.append(self._open_source())
+            tail = TailLane(self._board, sources[0])
+            base = BaseLane(self._board, sources[1], parallel=self._policy.parallel_scans, rate=self._policy.scan_rate)
+            self._read(sources[0], tail, base)
+            self._finish()
+        except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
+            self._error = error
+            _LOG.error("pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__)
+        finally:
+            self._surveyor.stop()
+            self._committer.finish(timeout=0.0)
+            for source in sources:
+                source.close()
+
+    def _read(self, source: Source, tail: TailLane, base: BaseLane) -> None:
+        while not self._drain.is_set():
+            self._collect()
+            survey = self._surveyor.take()
+            if survey is not None:
+                self._survey(survey, source, tail, base)
+            if self._board.roller.bytes + self._in_flight < self._policy.memory_budget:
+                tail.step(0.0 if base.busy else _IDLE_POLL_S)
+                for tp, leader in tail.moved:
+                    base.leader_moved(tp, leader)
+                tail.moved.clear()
+                base.step(_SCAN_POLL_S)
+            else:
+                time.sleep(_SCAN_POLL_S)
+            if self._board.tracks:
+                self._phase = Phase.SCANNING if base.busy else Phase.READING
+            if self._flush_due():
+                self._flush()
+
+    def _finish(self) -> None:
+        self._phase = Phase.DRAINING
+        self._settle()
+        self._flush()
+        self._settle()
+        self._phase = Phase.DRAINED
+
+    def _settle(self) -> None:
+        while self._committer.busy:
+            time.sleep(0.01)
+            self._collect()
+        self._collect()
+
+    def _collect(self) -> None:
+        for done in self._committer.outcomes():
+            self._in_flight = 0
+            self._commits += 1
+            self._last_commit = time.monotonic()
+            self._bytes += done.bytes
+            _LOG.debug("committed", seq=done.entry.seq, kind=done.entry.kind.value, seconds=round(done.seconds, 3))
+            if done.lost_topics:
+                self._surveyor.hurry()
+        if self._committer.error is not None:
+            raise self._committer.error
+
+    def _flush_due(self) -> bool:
+        if self._committer.busy or not self._board.tracks:
+            return False
+        roller = self._board.roller
+        if roller.largest >= self._policy.object_size or roller.bytes >= self._policy.memory_budget // 2:
+            return True
+        waited = time.monotonic() - self._flushed
+        if waited >= self._policy.flush_interval_s and self._drafter.news():
+            return True
+        # The proof of having read all through need not wait for a flush interval: the peer waits for it.
+        if waited >= min(_PROOF_INTERVAL_S, self._policy.flush_interval_s) and self._drafter.proof_due():
+            return True
+        return waited >= self._drafter.confirm_interval_s()
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        draft = self._drafter.draft()
+        if draft is not None:
+            self._in_flight = draft.bytes
+            self._committer.submit(draft)
+
+    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: BaseLane) -> None:
+        for topic in self._drafter.survey(survey):
+            _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
+            for tp, track in list(self._board.tracks.items()):
+                if track.key.topic_id == topic.topic_id:
+                    self._board.roller.drop(track.key)
+                    tail.remove(tp)
+                    base.remove(tp)
+                    del self._board.tracks[tp]
+        added = {
+            TopicPartition(topic.name, n): topic
+            for topic in survey.topics
+            for n in range(topic.partitions)
+            if TopicPartition(topic.name, n) not in self._board.tracks
+        }
+        if not added:
+            return
+        try:
+            asked = time.monotonic()
+            tps = list(added)
+            ends, starts, leaders = source.end_offsets(tps), source.start_offsets(tps), source.leaders(tps)
+        except TransientError as error:
+            _LOG.warning("cannot ask for log ends, trying again", error=str(error))
+            self._surveyor.hurry()
+            return
+        for tp, topic in added.items():
+            if tp in ends and tp in starts and tp in leaders:
+                track = self._track(tp, topic, end=ends[tp], start=starts[tp][0], leader=leaders[tp][0], asked=asked)
+                self._board.tracks[tp] = track
+                tail.add(tp, track)
+                if not track.scan.base.complete:
+                    base.add(tp)
+            else:
+                self._surveyor.hurry()
+
+    def _track(
+        self, tp: TopicPartition, topic: Topic, *, end: tuple[int, int], start: int, leader: int, asked: float
+    ) -> Track:
+        key = PartitionKey(topic.topic_id, tp.partition)
+        retention_s = tombstones_promised_s(topic.config)
+        limit_s = (
+            self._policy.chunk_ceiling_s
+            if retention_s is None
+            else chunk_limit_s(retention_s, self._policy.chunk_ceiling_s)
+        )
+        if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
+            _LOG.warning(
+                "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
+                topic=topic.name,
+                delete_retention_s=retention_s,
+                remedy=f"set it to at least {SHORTEST_RETENTION_S:.0f} s",
+            )
+        state = self._writer.state
+        before = state.positions.get(key)
+        if before is None:
+            return Track(
+                key=key,
+                topic=tp.topic,
+                offset=end[0],
+                epoch=end[1],
+                log_start=start,
+                head_at=self._board.at(asked),
+                head_mono=asked,
+                head_offset=end[0],
+                scan=BaseScan(Base(start=min(start, end[0]), end=end[0], leader=leader), limit_s=limit_s),
+                retention_s=retention_s,
+            )
+        head_at = state.head_at(key)
+        track = Track(
+            key=key,
+            topic=tp.topic,
+            offset=before.offset,
+            epoch=before.epoch,
+            log_start=before.log_start,
+            head_at=head_at,
+            head_mono=asked - max(0.0, (now_ms(self._board.store) - head_at) / 1000),
+            head_offset=before.offset,
+            scan=BaseScan(before.base, limit_s=limit_s),
+            retention_s=retention_s,
+            recorded=before,
+        )
+        if not before.base.complete and before.base.leader != leader:
+            track.scan.start_again(leader=leader, start=start)
+        return track

@@ -1,0 +1,127 @@
+"""The base of one partition: chunks from high to low, each read forward by a numbered attempt (design: newest first).
+
+Pure: times are arguments. What an attempt read counts only once the whole chunk was read in time: a tombstone is
+promised for `delete.retention.ms` after its first cleaning, so whoever reads an old value must reach its tombstone
+within that time, or must not keep the value. A chunk that took too long is void and is read again in smaller pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from backup_avro.chain import Base
+
+MIN_CHUNK = 256
+"""Offsets. A chunk this small is taken however long it took: `delete.retention.ms` is then too short for any reader."""
+
+_FIRST_RATE = 20_000
+_MAX_CHUNK = 1 << 31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Offsets [low, high), read by attempt number `attempt`."""
+
+    low: int
+    high: int
+    attempt: int
+
+
+def chunk_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
+    """Return how long one chunk may take: min(D/4, ceiling)."""
+    return min(delete_retention_s / 4, ceiling_s)
+
+
+class BaseScan:
+    """Plans one partition's base. At most one chunk is under way; the done ranges are always a suffix of the base."""
+
+    def __init__(self, base: Base, *, limit_s: float) -> None:
+        self._base = replace(base, open=(), void=base.void + tuple(attempt for _, _, attempt in base.open))
+        self._limit_s = limit_s
+        self._size = max(MIN_CHUNK, int(limit_s * _FIRST_RATE))
+        self._chunk: Chunk | None = None
+        self._since = 0.0
+        self.slow_chunks = 0
+
+    @property
+    def base(self) -> Base:
+        """The state to record, with the chunk under way as an open attempt."""
+        chunk = self._chunk
+        if chunk is None:
+            return self._base
+        return replace(self._base, open=((chunk.low, chunk.high, chunk.attempt),))
+
+    @property
+    def chunk(self) -> Chunk | None:
+        """The chunk under way."""
+        return self._chunk
+
+    @property
+    def remaining(self) -> int:
+        """Offsets that are not done yet."""
+        return self._low() - self._base.start if not self._base.complete else 0
+
+    def _low(self) -> int:
+        return self._base.done[0][0] if self._base.done else self._base.end
+
+    def begin(self, *, now: float, at: int) -> Chunk | None:
+        """Start the next chunk below what is done; None if nothing is left, which completes the base.
+
+        `now` is monotonic seconds, `at` the store's clock in ms.
+        """
+        assert self._chunk is None
+        high = self._low()
+        if high <= self._base.start:
+            if not self._base.complete:
+                self._base = replace(self._base, done_at=at)
+            return None
+        attempt = self._base.attempts + 1
+        self._base = replace(self._base, attempts=attempt)
+        self._chunk = Chunk(low=max(self._base.start, high - self._size), high=high, attempt=attempt)
+        self._since = now
+        return self._chunk
+
+    def finish(self, *, now: float) -> bool:
+        """The chunk was read to its end by `now`. Returns False, and makes the attempt void, if that took too long."""
+        chunk = self._chunk
+        assert chunk is not None
+        took = now - self._since
+        size = chunk.high - chunk.low
+        if took > self._limit_s:
+            self.slow_chunks += 1
+            if size > MIN_CHUNK:
+                self.give_up()
+                self._size = max(MIN_CHUNK, size // 4)
+                return False
+        elif took < self._limit_s / 8:
+            self._size = min(_MAX_CHUNK, self._size * 2)
+        elif took > self._limit_s / 2:
+            self._size = max(MIN_CHUNK, self._size // 2)
+        done = (chunk.low, chunk.high)
+        if self._base.done:
+            done = (chunk.low, self._base.done[-1][1])
+        self._base = replace(self._base, done=(done,))
+        self._chunk = None
+        return True
+
+    def give_up(self) -> None:
+        """Make the attempt under way void, if there is one: what it read does not count."""
+        if self._chunk is not None:
+            self._base = replace(self._base, void=(*self._base.void, self._chunk.attempt))
+            self._chunk = None
+
+    def start_again(self, *, leader: int, start: int) -> None:
+        """Begin from the top because the log is now read from another replica; nothing read so far counts."""
+        if self._base.complete:
+            return
+        self._chunk = None
+        attempts = max(self._base.attempts, self._base.floor)  # so that the floor rises even if nothing was tried yet
+        self._base = replace(
+            self._base,
+            start=min(max(start, self._base.start), self._base.end),
+            leader=leader,
+            attempts=attempts,
+            floor=attempts + 1,
+            done=(),
+            void=(),
+        )

@@ -1,0 +1,92 @@
+"""Asking the cluster, in a thread of its own, which topics are guarded and what consumer groups have committed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from backup_avro.chain import GroupOffset, Topic
+from backup_avro.errors import TandemError
+from sink.topics import Cluster
+
+_LOG = structlog.get_logger()
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """One answer; `groups` is None when it was not their turn or they could not be read."""
+
+    topics: Sequence[Topic]
+    groups: Mapping[str, tuple[GroupOffset, ...]] | None
+
+
+class Surveyor:
+    """Surveys every `interval_s`, groups every `groups_interval_s` (None: never); `trouble` is why the last failed."""
+
+    def __init__(self, *, cluster: Cluster, interval_s: float, groups_interval_s: float | None) -> None:
+        self._cluster = cluster
+        self._interval_s = interval_s
+        self._groups_interval_s = groups_interval_s
+        self._groups_at = 0.0
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._latest: Survey | None = None
+        self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
+        self.trouble: str | None = None
+
+    def start(self) -> None:
+        """Start the thread; the first survey begins at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the call under way."""
+        self._stopped.set()
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Survey again soon: something is not as the last one said."""
+        self._wake.set()
+
+    def take(self) -> Survey | None:
+        """Return the newest survey if it was not taken yet."""
+        with self._lock:
+            latest, self._latest = self._latest, None
+            return latest
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            wait_s = self._interval_s
+            try:
+                self._once()
+            except TandemError as error:
+                wait_s = min(_RETRY_S, self._interval_s)
+                if self.trouble is None:
+                    _LOG.warning("cannot survey the cluster, trying again", error=str(error))
+                self.trouble = str(error)
+            else:
+                if self.trouble is not None:
+                    _LOG.info("the cluster answers again")
+                self.trouble = None
+            self._wake.wait(wait_s)
+            self._wake.clear()
+            self._stopped.wait(0.1)  # many partitions asking for a hurry are one survey
+
+    def _once(self) -> None:
+        topics = self._cluster.guarded()
+        groups: dict[str, tuple[GroupOffset, ...]] | None = None
+        if self._groups_interval_s is not None and time.monotonic() >= self._groups_at:
+            try:
+                groups = {name: tuple(offsets) for name, offsets in self._cluster.group_offsets(topics).items()}
+                self._groups_at = time.monotonic() + self._groups_interval_s
+            except TandemError as error:
+                _LOG.warning("cannot read consumer-group offsets", error=str(error))
+        with self._lock:
+            if groups is None and self._latest is not None:
+                groups = dict(self._latest.groups) if self._latest.groups is not None else None
+            self._latest = Survey(topics=topics, groups=groups)

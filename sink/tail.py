@@ -1,0 +1,122 @@
+"""The tail lane: every guarded partition from the end it had at the claim, never paused."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from backup_avro.errors import DamagedError
+from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.track import Track
+
+_LOG = structlog.get_logger()
+
+
+class TailLane:
+    """Reads tails. `moved` collects the partitions whose leader changed, for the base lane."""
+
+    def __init__(self, board: Board, source: Source) -> None:
+        self._board = board
+        self._source = source
+        self._retry_at: dict[TopicPartition, float] = {}
+        self.moved: list[tuple[TopicPartition, int]] = []
+
+    def add(self, tp: TopicPartition, track: Track) -> None:
+        """Begin to read a partition where its track stands."""
+        self._source.assign(tp, track.offset, track.epoch)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Stop reading a partition."""
+        self._source.unassign(tp)
+        self._retry_at.pop(tp, None)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what has arrived within `timeout_s`."""
+        for event in self._source.poll(timeout_s):
+            if isinstance(event, AtHead):
+                self._at_head(event)
+                continue
+            tp = TopicPartition(event.topic, event.partition)
+            track = self._board.tracks.get(tp)
+            if track is None or track.frozen:
+                continue
+            if isinstance(event, FetchFault):
+                self._fault(event, tp, track)
+            elif event.fetch_offset == track.offset:
+                self._read(event, tp, track)
+        self._retry()
+
+    def _at_head(self, event: AtHead) -> None:
+        at = self._board.at(event.requested_at)
+        tracks = self._board.tracks
+        for tp, offset in event.partitions.items():
+            track = tracks.get(tp)
+            if track is not None and not track.frozen:
+                track.at_head(offset=offset, epoch=-1, requested=event.requested_at, received=event.received_at, at=at)
+
+    def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
+        try:
+            result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
+        except DamagedError as error:
+            self._board.say((tp.topic, tp.partition, True), str(error))
+            self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            return
+        track.read(offset=result.next_offset, epoch=result.leader_epoch)
+        if fetched.drained and fetched.end_offset > track.offset:
+            track.read(offset=fetched.end_offset, epoch=-1)
+        track.log_start = max(track.log_start, fetched.log_start_offset)
+        track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
+        if track.offset >= fetched.end_offset:
+            track.at_head(
+                offset=track.offset,
+                epoch=fetched.leader_epoch,
+                requested=fetched.requested_at,
+                received=fetched.received_at,
+                at=self._board.at(fetched.requested_at),
+            )
+        self._source.advance(tp, track.offset, track.epoch)
+
+    def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
+        match fault.kind:
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
+                self._skip_to(fault.log_start, tp, track)
+            case FaultKind.OUT_OF_RANGE if fault.log_start is not None:
+                self._freeze(track, f"the log ends at {fault.log_end}, below what was read ({track.offset})")
+            case FaultKind.DIVERGED if fault.diverging_offset >= track.offset:
+                # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
+                track.epoch = fault.diverging_epoch
+                self._source.seek(tp, track.offset, fault.diverging_epoch)
+            case FaultKind.DIVERGED:
+                self._freeze(
+                    track, f"the log was cut at {fault.diverging_offset}, below what was read ({track.offset})"
+                )
+            case FaultKind.UNKNOWN_TOPIC:
+                self._board.hurry_survey()
+            case FaultKind.LEADER_MOVED:
+                self.moved.append((tp, fault.new_leader))
+            case FaultKind.OUT_OF_RANGE:
+                self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            case _:
+                self._board.say((tp.topic, tp.partition, True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+
+    def _skip_to(self, log_start: int, tp: TopicPartition, track: Track) -> None:
+        track.lost = f"the log start moved to {log_start} before offsets from {track.offset} on were read"
+        _LOG.error("records were deleted before they were read", topic=tp.topic, partition=tp.partition, why=track.lost)
+        track.read(offset=log_start, epoch=-1)
+        track.log_start = log_start
+        self._source.seek(tp, log_start, track.epoch)
+
+    def _freeze(self, track: Track, why: str) -> None:
+        # What was cut off is in this generation only; new records under the same offsets must not mix with it.
+        _LOG.error("reading of a partition stops here, another generation is needed", topic=track.topic, why=why)
+        track.frozen = True
+        track.lost = why
+
+    def _retry(self) -> None:
+        now = time.monotonic()
+        for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
+            del self._retry_at[tp]
+            track = self._board.tracks[tp]
+            self._source.seek(tp, track.offset, track.epoch)

@@ -1,0 +1,120 @@
+"""What the pipeline knows of one partition while it reads it: the tail's position, evidence of being at head, the base.
+
+Pure: `mono` values are monotonic seconds, `at` values ms by the store's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backup_avro.chain import PartitionKey, Position, Taint
+from sink.scan import BaseScan
+
+SHORTEST_RETENTION_S = 60.0
+"""Below this `delete.retention.ms` the promise is best effort: no reader can prove itself against a shorter time."""
+
+TAINT_SHARE = 0.8
+
+
+@dataclass(slots=True, kw_only=True)
+class Track:
+    """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
+
+    `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further.
+    """
+
+    key: PartitionKey
+    topic: str
+    offset: int
+    epoch: int
+    log_start: int
+    head_at: int
+    head_mono: float
+    head_offset: int
+    scan: BaseScan
+    retention_s: float | None
+    end_offset: int = -1
+    high_watermark: int = -1
+    widest_gap_s: float = 0.0
+    recorded: Position | None = None
+    lost: str | None = None
+    frozen: bool = False
+
+    def read(self, *, offset: int, epoch: int) -> None:
+        """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none)."""
+        assert offset >= self.offset
+        self.offset = offset
+        self.epoch = max(self.epoch, epoch)
+
+    def at_head(self, *, offset: int, epoch: int, requested: float, received: float, at: int) -> None:
+        """A response whose request left at `requested` (`at` by the store's clock) shows that the log ends at `offset`.
+
+        Counts only if that is where the tail stands. The gap to the evidence before is measured up to `received`.
+        """
+        if offset != self.offset or requested <= self.head_mono:
+            return
+        self.widest_gap_s = max(self.widest_gap_s, received - self.head_mono if self.offset > self.head_offset else 0.0)
+        self.head_mono = requested
+        self.head_at = max(self.head_at, at)
+        self.head_offset = self.offset
+        self.epoch = max(self.epoch, epoch)
+
+    def taint(self, now: float) -> Taint | None:
+        """Return a taint if what was read since the last commit came too late after being at head (design, rule 7).
+
+        `lost` is set where records were lost or cut off, which no retention time excuses.
+        """
+        sound = self.head_offset if self.recorded is None else self.recorded.offset
+        if self.lost is not None:
+            return Taint(key=self.key, offset=sound, reason=self.lost)
+        if self.retention_s is None or self.offset == sound:
+            return None
+        open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0
+        gap = max(self.widest_gap_s, open_gap)
+        limit = TAINT_SHARE * max(self.retention_s, SHORTEST_RETENTION_S)
+        if gap <= limit:
+            return None
+        return Taint(
+            key=self.key,
+            offset=sound,
+            reason=f"read {gap:.0f} s after it was last at head; tombstones are promised for {self.retention_s:.0f} s",
+        )
+
+    def record(self) -> Position:
+        """Return the position for a commit, and remember that it was handed over."""
+        self.recorded = self.position()
+        self.widest_gap_s = 0.0
+        self.lost = None
+        return self.recorded
+
+    @property
+    def read_through(self) -> bool:
+        """Whether the base is done and the tail was at head after that."""
+        done_at = self.scan.base.done_at
+        return done_at is not None and self.head_at > done_at
+
+    @property
+    def lag(self) -> int:
+        """Offsets between the tail and the high watermark, as of the last response; the base's rest is not in it."""
+        return max(0, self.high_watermark - self.offset)
+
+    def position(self) -> Position:
+        """Return what a commit records now."""
+        return Position(
+            offset=self.offset,
+            epoch=self.epoch,
+            head_at=self.head_at,
+            log_start=self.log_start,
+            base=self.scan.base,
+        )
+
+    def changed(self) -> bool:
+        """Whether a commit has something new to record, being at head aside."""
+        before = self.recorded
+        if before is None or self.lost is not None:
+            return True
+        return (before.offset, before.log_start, before.base) != (
+            self.offset,
+            self.log_start,
+            self.scan.base,
+        )
