@@ -93,11 +93,14 @@ class FileStore:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except (FileNotFoundError, NotADirectoryError):
                 raise self._missing(key) from None
-            with os.fdopen(descriptor, "rb") as file:
+            try:
                 if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise self._missing(key)
-                file.seek(start)
-                return file.read() if end is None else file.read(end - start)
+                with os.fdopen(descriptor, "rb", closefd=False) as file:
+                    file.seek(start)
+                    return file.read() if end is None else file.read(end - start)
+            finally:
+                os.close(descriptor)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return size and time of `key`, or None."""
@@ -125,6 +128,7 @@ class FileStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete keys, then the folders that became empty. A put that meets a vanished folder makes it again."""
+        self._require_root()
         folders: set[str] = set()
         failure: TandemError | None = None
         for key in keys:
@@ -257,8 +261,9 @@ class FileStore:
         try:
             folder.mkdir()
         except FileExistsError:
-            if not folder.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
+            with suppress(FileNotFoundError):  # removed again: the caller sees that and comes back
+                if not stat.S_ISDIR(folder.lstat().st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
         except FileNotFoundError:
             if folder == self._uploads:
                 self._require_root()
@@ -390,7 +395,7 @@ def _write_all(descriptor: int, body: memoryview) -> None:
 def _sync_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return  # removed since, so nothing of it has to last
     try:
         os.fsync(descriptor)
