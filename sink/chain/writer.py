@@ -102,8 +102,10 @@ class ChainWriter:
     def append(self, draft: Entry) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
 
-        On a number that is taken: if it holds these very bytes, done; if the chain has another holder now,
-        HolderLostError; otherwise on to the next number. Raises ChainError if the draft breaks a rule, StoppedError.
+        On a number that is taken: if it holds these very bytes, done; if this incarnation held the chain and lost it,
+        HolderLostError; otherwise on to the next number. Who never held it (a janitor) may append what the fold's
+        rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule,
+        StoppedError.
         """
         with self._lock:
             if self._in_doubt:
@@ -131,8 +133,9 @@ class ChainWriter:
     def _take_foreign(self, key: str, wanted: Kind) -> None:
         data = self._store.get(key)
         foreign = decode_entry(data, key)
+        held = self.state.holder == self._incarnation
         self.state.apply(foreign, sha256_hex(data))
-        if self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
+        if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
             raise HolderLostError(
                 f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",
                 remedy="only one process may run with this instance name; stop the other one or this one",

@@ -1,0 +1,170 @@
+"""Pins: `<root>/<pair>/pins/<id>.json` says that someone reads a generation, and until when.
+
+Objects are never overwritten, so a pin is renewed by putting a new one. The old one is removed at the next renewal
+only: a listing that passed the new one's place before it was put still meets the old one.
+
+What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
+the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
+can't be read counts as one that never ends: somebody may rely on it.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.chain_json import Fields
+from backup_avro.errors import DamagedError, TandemError
+from sink.object_store.base import ObjectMissingError, ObjectStore, Put, StoreTransientError
+
+_LOG = structlog.get_logger()
+
+#: How long a pin lasts in ms unless its owner renews it, and what may pass of that before it does.
+LIFETIME_MS: Final = 15 * 60_000
+_RENEW_AFTER: Final = 1 / 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """`owner` (restore, verify, …) reads `generation` until `until`, ms since the epoch by the store's clock.
+
+    `until` None: the pin could not be read and never ends by itself; `generation` None: any.
+    """
+
+    id: str
+    generation: int | None
+    owner: str
+    until: int | None
+
+    def holds(self, generation: int, now: int) -> bool:
+        """Whether nothing of `generation` may be deleted at `now`."""
+        return self.generation in {generation, None} and (self.until is None or now < self.until)
+
+
+def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int) -> Pin:
+    """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store."""
+    pin = Pin(id=secrets.token_hex(16), generation=generation, owner=owner, until=until)
+    document = {"v": 1, "generation": generation, "owner": owner, "until": until}
+    data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    key = _key(pair, pin.id)
+    if store.put_if_absent(key, data) is Put.EXISTS and store.get(key) != data:
+        raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
+    return pin
+
+
+def renew(store: ObjectStore, pair: str, pin: Pin, *, until: int) -> Pin:
+    """Put a later pin of the same owner on the same generation and return it; release `pin` at the next renewal."""
+    if pin.generation is None:
+        raise ValueError(f"pin {pin.id} could not be read, so it can't be renewed")
+    return put(store, pair, generation=pin.generation, owner=pin.owner, until=until)
+
+
+def release(store: ObjectStore, pair: str, pin: Pin) -> None:
+    """Remove a pin; one that is gone already is no error."""
+    store.delete([_key(pair, pin.id)])
+
+
+def list_pins(store: ObjectStore, pair: str) -> list[Pin]:
+    """Return all pins of the pair, expired ones too."""
+    prefix = layout.pins_prefix(pair)
+    found = []
+    for item in store.list(prefix):
+        name = item.key.removeprefix(prefix)
+        if "/" in name or not name.endswith(".json"):
+            continue
+        try:
+            data = store.get(item.key)
+        except ObjectMissingError:
+            continue  # released since it was listed
+        found.append(_parse(name.removesuffix(".json"), data, item.key))
+    return found
+
+
+def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
+    """Return those of `pins` that keep `generation` at `now`, ms by the store's clock."""
+    return [pin for pin in pins if pin.holds(generation, now)]
+
+
+def _key(pair: str, pin_id: str) -> str:
+    return f"{layout.pins_prefix(pair)}{layout.check_name(pin_id, 'pin')}.json"
+
+
+def _parse(pin_id: str, data: bytes, where: str) -> Pin:
+    try:
+        fields = Fields.of_bytes(data, where)
+        pin = Pin(
+            id=pin_id,
+            generation=fields.take("generation", int),
+            owner=fields.take("owner", str),
+            until=fields.take("until", int),
+        )
+        fields.end()
+    except DamagedError as error:
+        _LOG.warning(
+            "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
+        )
+        return Pin(id=pin_id, generation=None, owner="unknown", until=None)
+    return pin
+
+
+@contextmanager
+def held(
+    store: ObjectStore, pair: str, generations: Iterable[int], *, owner: str, lifetime_ms: int = LIFETIME_MS
+) -> Iterator[None]:
+    """Hold pins on `generations` during the block; a thread renews them. Read the chain inside the block.
+
+    A renewal that fails is tried again; a reader whose pin ran out may meet missing objects, never wrong ones.
+    """
+    kept = [_Kept(store, pair, generation=number, owner=owner, lifetime_ms=lifetime_ms) for number in generations]
+    stop = threading.Event()
+
+    def keep() -> None:
+        while not stop.wait(lifetime_ms / 1000 * _RENEW_AFTER):
+            for pin in kept:
+                pin.renew()
+
+    thread = threading.Thread(target=keep, name="pins", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        for pin in kept:
+            pin.release()
+
+
+class _Kept:
+    """A pin, those before it that are still to be removed, and how to renew it. Failures are told, not raised."""
+
+    def __init__(self, store: ObjectStore, pair: str, *, generation: int, owner: str, lifetime_ms: int) -> None:
+        self._store = store
+        self._pair = pair
+        self._lifetime_ms = lifetime_ms
+        self._pins = [put(store, pair, generation=generation, owner=owner, until=self._until())]
+
+    def _until(self) -> int:
+        return round(self._store.now().timestamp() * 1000) + self._lifetime_ms
+
+    def renew(self) -> None:
+        try:
+            self._pins.append(renew(self._store, self._pair, self._pins[-1], until=self._until()))
+            while len(self._pins) > 2:
+                release(self._store, self._pair, self._pins[0])
+                del self._pins[0]
+        except TandemError as error:
+            _LOG.warning("a pin could not be renewed, trying again", pin=self._pins[-1].id, error=str(error))
+
+    def release(self) -> None:
+        try:
+            self._store.delete([_key(self._pair, pin.id) for pin in self._pins])
+        except TandemError as error:
+            _LOG.warning("a pin could not be removed; it ends by itself", pin=self._pins[-1].id, error=str(error))
