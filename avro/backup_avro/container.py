@@ -65,7 +65,8 @@ def encode_header(
 ) -> bytes:
     """Encode a file's header.
 
-    The same arguments always give the same bytes. Keys of `metadata` that start with `avro.` are reserved: ValueError.
+    The same arguments always give the same bytes. Keys of `metadata` that start with `avro.` are reserved, and values
+    must be UTF-8, because some readers decode them all: ValueError.
     """
     if len(sync) != SYNC_SIZE:
         raise ValueError(f"a sync marker has {SYNC_SIZE} bytes, not {len(sync)}")
@@ -73,6 +74,7 @@ def encode_header(
     for key, value in sorted((metadata or {}).items()):
         if key.startswith("avro."):
             raise ValueError(f"metadata key {key} is reserved")
+        value.decode()
         entries[key] = value
     out = [MAGIC, encode_long(len(entries))]
     for key, value in entries.items():

@@ -24,8 +24,22 @@ NAMESPACE: Final = "ch.tbd.kafka.backuprestore.model.avro"
 SCHEMA: Final[dict[str, Any]] = json.loads(
     resources.files("backup_avro").joinpath("AvroKafkaRecord.avsc").read_text(encoding="utf-8")
 )
-#: The text in the header of every file. Its bytes never change within a version of the schema.
-SCHEMA_JSON: Final = json.dumps(SCHEMA, separators=(",", ":"), ensure_ascii=True)
+
+
+def _writer_text(schema: Any) -> str:  # noqa: ANN401 - a schema is any JSON
+    """Reduce a schema to what a writer states: no defaults, which only readers use, and no documentation."""
+
+    def strip(part: Any) -> Any:  # noqa: ANN401
+        if isinstance(part, dict):
+            return {key: strip(value) for key, value in part.items() if key not in {"default", "doc"}}
+        return [strip(item) for item in part] if isinstance(part, list) else part
+
+    return json.dumps(strip(schema), separators=(",", ":"), ensure_ascii=True)
+
+
+#: The text in the header of every file. Its bytes never change within a version of the schema. Without defaults,
+#: because some readers (polars, for one) refuse a file whose schema has one on a field that is an enum.
+SCHEMA_JSON: Final = _writer_text(SCHEMA)
 
 NULL: Final = b"\x00"
 BYTES: Final = b"\x02"
