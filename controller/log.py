@@ -82,7 +82,7 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
     handler.setFormatter(
         _Formatter(
             foreign_pre_chain=_shared(),
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _hide_keys, *render],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
         )
     )
     own = logging.getLevelNamesMapping()[level.upper()]
@@ -141,12 +141,13 @@ def _shared() -> list[Processor]:
 
 
 def _console(*, colours: bool) -> list[Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)]
+    return [_hide, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)]
 
 
 def _json() -> list[Processor]:
     return [
         structlog.processors.ExceptionRenderer(_describe_current),
+        _hide,
         _order,
         structlog.processors.JSONRenderer(default=_plain),
     ]
@@ -158,13 +159,15 @@ def _add_bound(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return event
 
 
-def _hide_keys(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _hide(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {key: _hidden(key, value) for key, value in event.items()}
 
 
 def _hidden(key: object, value: object) -> object:
     if isinstance(key, str) and _SECRET_KEY.search(key) and value is not None:
         return MASK
+    if isinstance(value, str):
+        return redact(value)  # before a renderer escapes it once more
     if isinstance(value, Mapping):
         return {str(inner): _hidden(inner, item) for inner, item in value.items()}
     if isinstance(value, (list, tuple)) and key != "exc_info":
@@ -188,7 +191,7 @@ def _plain(value: object) -> object:
         case set() | frozenset():
             return sorted(str(item) for item in value)
         case _:
-            return str(value)
+            return redact(str(value))
 
 
 def _describe_current(

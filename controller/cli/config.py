@@ -17,7 +17,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and sh
 
 @app.command()
 def validate(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
-    """Check file, environment and overrides; say what is wrong, where, and what to do."""
+    """Check it, and say what is wrong where.
+
+    File, environment and overrides together; all problems at once, each with its place and what to do.
+    """
     loaded = read(context, config, overrides)
     for warning in loaded.config.warnings():
         output.warn(warning)
@@ -33,7 +36,10 @@ def show(
     overrides: SetOption = None,
     output_: OutputOption = OutputFormat.YAML,
 ) -> None:
-    """Show the configuration as it takes effect, secrets masked, and where each value came from."""
+    """Show what takes effect, and where it came from.
+
+    All keys with their defaults; secrets are masked.
+    """
     loaded = read(context, config, overrides)
     values = loaded.config.model_dump(mode="json")
     flat = dict(_flat(values, ()))

@@ -28,9 +28,9 @@ from controller.cli.context import ConfigOption, Invocation, SetOption
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
-    "status": "Show instances, state, generations, positions, lag and what can be restored.",
+    "status": "Show both instances, their lag, and what can be restored.",
     "failover": "Ask the other instance to take its turn now.",
-    "history": "Show what happened: claims, completions, handovers, clearings.",
+    "history": "Show claims, completions, handovers and clearings.",
     "coordination": "Look at the coordination topic.",
     "restore": "Restore topics from the store.",
     "verify": "Check chains, checksums and records.",
@@ -46,10 +46,13 @@ _COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completio
 class _Deferred(typer.core.TyperCommand):
     """Stands for a command in help and suggestions, and imports its module when it is really called."""
 
+    def __init__(self, *, name: str, summary: str, module: str) -> None:
+        super().__init__(name=name, help=summary, rich_markup_mode=None)
+        self.module = module
+
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - typer hides click's types
         """Return the context of the real command."""
-        module = importlib.import_module(f"{__package__}.{self.name}")
-        command = typer.main.get_command(module.app)
+        command = typer.main.get_command(importlib.import_module(self.module).app)
         _make_plain(command)
         command.name = self.name
         return command.make_context(info_name, args, parent=parent, **extra)
@@ -97,11 +100,12 @@ def _tandem(
     context.obj = Invocation(config=config, overrides=tuple(overrides or ()), debug=debug)
 
 
-def _command() -> Any:  # noqa: ANN401 - typer hides click's types
+def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
     command = typer.main.get_group(app)
     for name, summary in COMMANDS.items():
-        if importlib.util.find_spec(f"{__package__}.{name}") is not None:
-            command.add_command(_Deferred(name=name, help=summary, rich_markup_mode=None))
+        module = f"{package}.{name}"
+        if importlib.util.find_spec(module) is not None:
+            command.add_command(_Deferred(name=name, summary=summary, module=module))
     return command
 
 
@@ -112,12 +116,15 @@ def main() -> NoReturn:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit code. A command may return one, or raise `typer.Exit`."""
+def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
+    """Run the command line and return the exit code. A command may return one, or raise `typer.Exit`.
+
+    Command modules are looked for in `package`.
+    """
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
     log.configure(level="warning", fmt="auto")
     try:
-        code = _command().main(list(arguments), prog_name="tandem", standalone_mode=False)
+        code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
     except TandemError as error:
         output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from pathlib import PurePath
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Final, Literal, TextIO
 from uuid import UUID
 
 import typer
@@ -122,8 +122,8 @@ def duration(span: timedelta | float) -> str:
     """Return a duration for people, its two largest units: `350ms`, `1m 5s`, `3d 4h`."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
-    if seconds < 1:
-        return f"{sign}{round(seconds * 1000)}ms" if seconds else "0s"
+    if seconds < 0.9995:
+        return f"{sign}{max(1, round(seconds * 1000))}ms" if seconds else "0s"
     if seconds < 10:
         return f"{sign}{seconds:.1f}".removesuffix(".0") + "s"
     rest = round(seconds)
@@ -208,4 +208,5 @@ def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
         drawn.add_column(column.upper(), justify="right" if column in table.right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(rich.text.Text(cell) for cell in row))
-    rich.console.Console(file=sys.stdout, highlight=False).print(drawn)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    rich.console.Console(file=sys.stdout, highlight=False, color_system=colours).print(drawn)

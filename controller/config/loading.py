@@ -61,6 +61,9 @@ def read(
     layers = [sources.from_environment(environ), sources.from_flags(overrides)]
     if path is not None:
         layers.insert(0, sources.from_yaml(_read_text(path), str(path)))
+    for layer in layers:
+        if layer.unreadable:  # all that the file would have set would seem to be missing
+            raise _error(layer.problems, remedy=_REMEDY)
     problems = [problem for layer in layers for problem in layer.problems]
     merged = {setting.path: setting for layer in layers for setting in layer.settings}
     shown = dict(merged)
@@ -184,24 +187,24 @@ def _lines(details: ErrorDetails, merged: Mapping[Path, Setting]) -> Iterable[tu
         for name, text in details.get("ctx", {})[rules.PROBLEMS]:
             head, _, tail = name.partition(".")
             path = (head, tail) if head == KAFKA else tuple(name.split("."))
-            yield name, _line(path, None, text, merged)
+            yield name, _line(path, None, text, merged, repeat=False)
         return
     location = [str(part) for part in details["loc"]]
     index = int(location[-1]) if isinstance(details["loc"][-1], int) else None
     path = tuple(location) if index is None else tuple(location[:-1])
     if path[0] == KAFKA:
         path = path[:2]  # pydantic adds the member of the union that it tried
-    yield dotted(path), _line(path, index, _text(details, path), merged)
+    yield dotted(path), _line(path, index, _text(details, path), merged, repeat=True)
 
 
-def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Setting]) -> str:
+def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Setting], *, repeat: bool) -> str:
     setting = merged.get(path)
     if setting is None:
         below = [other for other in merged.values() if other.path[: len(path)] == path]
         return f"{below[0].origin.place}: {dotted(path)}: {text}" if below else f"{dotted(path)}: {text}"
     place = setting.places[index] if index is not None and index < len(setting.places) else setting.origin.place
     value = setting.value[index] if index is not None and isinstance(setting.value, tuple) else setting.value
-    quoted = f'"{value}" ' if isinstance(value, str) and text.startswith("is ") and _may_show(path, value) else ""
+    quoted = f'"{value}" ' if repeat and isinstance(value, str) and _may_show(path, value) else ""
     key = dotted(path) if place != f"--set {dotted(path)}" else ""
     return f"{place}: {key}: {quoted}{text}" if key else f"{place}: {quoted}{text}"
 

@@ -12,6 +12,7 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 
 from controller.config.kafka import KafkaProperties
 from controller.config.model import Config
@@ -88,9 +89,21 @@ Variables that Kubernetes adds for a Service called `tandem…` (`TANDEM_PORT`, 
 alone."""
 
 
+class _Generator(GenerateJsonSchema):
+    """Writes defaults as the configuration file has them: `7d`, not `P7D`."""
+
+    def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - pydantic's own signature
+        """Return the default of a key or section as JSON."""
+        if isinstance(dft, timedelta):
+            return format_duration(dft)
+        if isinstance(dft, BaseModel):
+            return dft.model_dump(mode="json")
+        return super().encode_default(dft)
+
+
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of the configuration file."""
-    described = Config.model_json_schema(by_alias=True)
+    described = Config.model_json_schema(schema_generator=_Generator)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **described, "title": "Tandem configuration"}
 
 

@@ -67,10 +67,11 @@ class Setting:
 
 @dataclass(slots=True)
 class Found:
-    """What a source holds: settings, and one line per problem."""
+    """What a source holds: settings, and one line per problem; `unreadable` if nothing of it can be told."""
 
     settings: list[Setting] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    unreadable: bool = False
 
 
 class Shape(Enum):
@@ -140,11 +141,13 @@ def from_yaml(text: str, name: str) -> Found:
         mark = getattr(error, "problem_mark", None)
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         found.problems.append(f"{place}: not valid YAML: {_yaml_problem(error)}")
+        found.unreadable = True
         return found
     if root is None:
         return found
     if not isinstance(root, yaml.MappingNode):
         found.problems.append(f"{name}:{_line(root)}: must be a mapping of keys such as pair, topics, kafka and store")
+        found.unreadable = True
         return found
     _walk(root, (), name, found)
     return found
@@ -157,7 +160,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
         return "a value that begins with * must be quoted"
     if "tag" in problem:
         return "a value that begins with ! must be quoted"
-    return re.sub(r"'[^']{2,}'", "'…'", str(problem))
+    return re.sub(r"'(?!\\.')[^']{2,}'", "'…'", str(problem))
 
 
 def _line(node: yaml.Node) -> int:

@@ -1,0 +1,221 @@
+"""Results for scripts and for people: documents, tables, messages, durations, sizes, ages."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import yaml
+
+from controller import log
+from controller.cli import output
+from controller.cli.output import OutputFormat, Table
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Claim to be one."""
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets() -> Iterator[None]:
+    """Secrets registered by a test are forgotten after it."""
+    yield
+    log.reset()
+
+
+class Colour(Enum):
+    """An enum of the test."""
+
+    RED = "red"
+
+
+@dataclass
+class Point:
+    """A dataclass of the test."""
+
+    at: datetime
+    took: timedelta
+
+
+BODY: dict[str, object] = {
+    "point": Point(
+        at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=1))), took=timedelta(milliseconds=1500)
+    ),
+    "colour": Colour.RED,
+    "ids": (UUID(int=1), Path("/x")),
+    "names": frozenset({"b", "a"}),
+    "none": None,
+    "yes": True,
+    "text": "ü",
+    "by": {Colour.RED: 1},
+}
+PLAIN = {
+    "schemaVersion": 1,
+    "kind": "Thing",
+    "point": {"at": "2026-01-02T02:04:05Z", "took": 1.5},
+    "colour": "red",
+    "ids": ["00000000-0000-0000-0000-000000000001", "/x"],
+    "names": ["a", "b"],
+    "none": None,
+    "yes": True,
+    "text": "ü",
+    "by": {"red": 1},
+}
+
+
+@pytest.mark.parametrize(("form", "parse"), [(OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)])
+def test_documents_carry_version_and_kind(form: OutputFormat, parse: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Same content in both forms, ASCII, on stdout, in the order given."""
+    output.show(kind="Thing", body=BODY, output=form, tables=())
+    captured = capsys.readouterr()
+    assert parse(captured.out) == PLAIN
+    assert list(parse(captured.out)) == list(PLAIN)
+    assert captured.out.isascii()
+    assert captured.out.endswith("\n")
+    assert captured.err == ""
+
+
+def test_streams_are_one_document_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """So `tail --follow` can be read line by line."""
+    for number in range(2):
+        output.show(kind="Event", body={"n": number}, output=OutputFormat.JSON, tables=(), stream=True)
+    assert [json.loads(line)["n"] for line in capsys.readouterr().out.splitlines()] == [0, 1]
+    for number in range(2):
+        output.show(kind="Event", body={"n": number}, output=OutputFormat.YAML, tables=(), stream=True)
+    assert [item["n"] for item in yaml.safe_load_all(capsys.readouterr().out)] == [0, 1]
+
+
+@pytest.mark.parametrize("value", [b"bytes", object(), Point])
+def test_what_has_no_form_is_refused(value: object) -> None:
+    """Better an error in a test than `<object at 0x…>` in somebody's script."""
+    with pytest.raises(TypeError, match="no form in JSON"):
+        output.plain({"x": value})
+
+
+def test_not_a_number_is_refused() -> None:
+    """NaN is not JSON."""
+    with pytest.raises(ValueError, match="JSON"):
+        output.show(kind="X", body={"x": float("nan")}, output=OutputFormat.JSON, tables=())
+
+
+TABLE = Table(
+    columns=("name", "lag"), rows=[("airports", 7), ("x" * 200, None), ("a\x1b[31mb\n", 1234)], right=frozenset({"lag"})
+)
+
+
+def test_piped_tables_are_aligned_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is cut off, empty cells are `-`, control characters are escaped."""
+    output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=["a line", TABLE])
+    assert capsys.readouterr().out.splitlines() == [
+        "a line",
+        "",
+        "NAME".ljust(200) + "   LAG",
+        "airports".ljust(200) + "     7",
+        "x" * 200 + "     -",
+        "a\\x1b[31mb\\n".ljust(200) + "  1234",
+    ]
+
+
+def test_tables_on_a_terminal_are_drawn_but_hold_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same cells; markup in a name is text; what came from a topic can't steer the terminal."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    table = Table(columns=("name",), rows=[("[red]x[/red]",), ("a\x1b[31mb",)])
+    output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=[table])
+    text = terminal.getvalue()
+    assert "[red]x[/red]" in text
+    assert "a\\x1b[31mb" in text
+    assert "─" in text
+
+
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal messages are painted, unless NO_COLOR is set."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", painted := Terminal())
+    output.fail("x")
+    assert painted.getvalue() == "\x1b[31;1merror:\x1b[0m x\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stderr", plain := Terminal())
+    output.fail("x", remedy="y")
+    assert plain.getvalue() == "error: x\nwhat to do: y\n"
+    monkeypatch.setattr("sys.stdout", table := Terminal())
+    output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=[TABLE])
+    assert "\x1b" not in table.getvalue()
+
+
+def test_messages_hide_registered_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    """A vendor's message may repeat a password."""
+    log.register_secrets(["hunter22"])
+    output.note("note hunter22")
+    output.warn("warn hunter22")
+    output.fail("fail hunter22", remedy="do hunter22")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "note ********\nwarning: warn ********\nerror: fail ********\nwhat to do: do ********\n"
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (0, "0s"),
+        (0.0042, "4ms"),
+        (0.35, "350ms"),
+        (1, "1s"),
+        (1.5, "1.5s"),
+        (9.99, "10s"),
+        (0.9999, "1s"),
+        (0.00001, "1ms"),
+        (59.6, "1m"),
+        (65, "1m 5s"),
+        (3600, "1h"),
+        (3605, "1h"),
+        (90061, "1d 1h"),
+        (7 * 86400, "7d"),
+        (timedelta(days=3, hours=4, minutes=5), "3d 4h"),
+        (-65, "-1m 5s"),
+    ],
+)
+def test_durations_for_people(span: float | timedelta, text: str) -> None:
+    """The two largest units that matter."""
+    assert output.duration(span) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (1024**2 - 1, "1.0 MiB"),
+        (64 * 1024**2, "64.0 MiB"),
+        (5 * 1024**4, "5.0 TiB"),
+        (1024**6, "1024.0 PiB"),
+        (-2048, "-2.0 KiB"),
+    ],
+)
+def test_sizes_for_people(count: int, text: str) -> None:
+    """Binary units with one decimal."""
+    assert output.size(count) == text
+
+
+def test_ages_for_people() -> None:
+    """Past, future, just now, never."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    moments = [now - timedelta(minutes=5), now + timedelta(seconds=3), now, None]
+    assert [output.age(moment, now=now) for moment in moments] == ["5m ago", "in 3s", "now", "never"]
