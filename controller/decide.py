@@ -1,0 +1,332 @@
+"""Deciding what to do next: a pure function of the role, one observation and the policy (design, sections 5 and 7).
+
+S3 is the authority: what the instance must do follows from the chains. Messages make it quicker, or ask for a turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backup_avro import coverage
+from backup_avro.chain import Clearing
+from backup_avro.fold import Generation
+from controller.observation import Observation, PipelineState, Policy, Role
+
+
+class Reason(StrEnum):
+    """Why something is done, logged and shown."""
+
+    NOTHING_EXISTS = "no generation exists yet"
+    ASKED = "asked to take the next turn"
+    ACTIVE_SILENT = "the Active has been silent"
+    PEER_SILENT = "the peer did not take its turn in time"
+    ROTATION_DUE = "the generation is due for rotation"
+    TAINTED = "the generation is tainted"
+    RESTARTED = "an earlier process of this instance left it"
+    READ_THROUGH = "all partitions are read through and every complete generation is covered"
+    COVERED = "a newer complete generation covers it"
+    HANDOVER = "a newer complete generation exists"
+    NOT_COVERED_IN_TIME = "the newer generation did not cover it in time"
+    SPOILT = "it can't become complete any more"
+    SUPERSEDED = "a newer complete generation exists, it is not needed"
+    FENCED = "another incarnation of this instance has taken over"
+    TWIN_ALIVE = "another process with this instance name is alive"
+    WAITING_FOR_FIRST = "the other instance goes first"
+    WAITING_FOR_BROKERS = "the brokers do not answer"
+    STEADY = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOver:
+    """Append TAKEOVER to a generation that an earlier incarnation of mine held."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimNext:
+    """Claim a number and open its chain."""
+
+    generation: int
+    reason: Reason
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPipeline:
+    """Read and commit for a generation that I hold."""
+
+    generation: int
+    reason: Reason
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Stop fetching for a generation, commit what was read."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Complete:
+    """Confirm the stored objects and append COMPLETE."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Append SEALED: the generation takes no more records."""
+
+    generation: int
+    successor: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear:
+    """Append CLEARING, wait for pins, delete, append CLEARED."""
+
+    generation: int
+    clearing: Clearing
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskPeer:
+    """Publish ACTIVATE: the peer shall build `generation`."""
+
+    generation: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halt:
+    """Stop all work; the process ends."""
+
+    reason: Reason
+
+
+Action = TakeOver | ClaimNext | StartPipeline | Drain | Complete | Seal | Clear | AskPeer | Halt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The role to be in, what to do, and why nothing more is done."""
+
+    role: Role
+    actions: tuple[Action, ...]
+    reason: Reason
+    detail: str = ""
+
+
+def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
+    """Return what to do now. Until an action took effect the next tick repeats it: all actions must be idempotent."""
+    if role is Role.HALTED or any(pipeline.fenced for pipeline in seen.pipelines.values()):
+        return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
+    mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
+    foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g)]
+    if foreign:
+        if _twin_alive(seen, policy):
+            return Decision(role=Role.PASSIVE, actions=(), reason=Reason.TWIN_ALIVE)
+        takeovers = tuple(TakeOver(generation=g.number, reason=Reason.RESTARTED) for g in foreign)
+        return Decision(role=role, actions=_not_under_way(takeovers, seen), reason=Reason.RESTARTED)
+    held = [g for g in mine if g.holder == seen.incarnation]
+    actions: list[Action] = []
+    for generation in held:
+        actions.extend(_duty(generation, seen, policy))
+    claims, reason, detail = _turn(held, seen, policy)
+    actions.extend(claims)
+    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
+
+
+def _has_duty(generation: Generation) -> bool:
+    return not generation.gone and not (generation.cleared is not None and generation.clearing is None)
+
+
+def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Action, ...]:
+    return tuple(a for a in actions if isinstance(a, Halt) or (type(a).__name__, a.generation) not in seen.tasks)
+
+
+def _twin_alive(seen: Observation, policy: Policy) -> bool:
+    twin = seen.twin
+    grace = 3 * policy.heartbeat_s
+    if twin.left:
+        return False
+    if twin.heard_mono is not None:
+        return seen.now_mono - twin.heard_mono < grace
+    return twin.known and seen.now_mono - seen.started_mono < grace
+
+
+def _role(held: list[Generation], seen: Observation) -> Role:
+    if any(g.complete and not g.sealed for g in held):
+        return Role.ACTIVE
+    if any(_wanted(g, seen) and not g.gone for g in held):
+        return Role.CATCH_UP
+    return Role.PASSIVE
+
+
+def _wanted(generation: Generation, seen: Observation) -> bool:
+    """Whether it is being built and can still become COMPLETE, and no newer one made it needless."""
+    if generation.complete or generation.clearing is not None or coverage.spoilt(generation):
+        return False
+    return coverage.successor(generation, seen.generations) is None
+
+
+# --- duties: what a generation of mine asks for -----------------------------------------------------------------------
+
+
+def _duty(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    if generation.gone:
+        return []
+    if generation.sealed or generation.clearing is not None:
+        return _duty_of_sealed(generation, seen, policy)
+    if generation.complete:
+        return _duty_of_active(generation, seen, policy)
+    return _duty_of_open(generation, seen, policy)
+
+
+def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    number = generation.number
+    pipeline = seen.pipelines.get(number)
+    spoilt = coverage.spoilt(generation)
+    if spoilt or coverage.successor(generation, seen.generations) is not None:
+        reason = Reason.SPOILT if spoilt else Reason.SUPERSEDED
+        if pipeline is not None and pipeline.drained_mono is None and pipeline.failed_mono is None:
+            return [] if pipeline.draining else [Drain(generation=number, reason=reason)]
+        goes = Clearing(goes=tuple(sorted(generation.positions)), stays={})
+        return [Clear(generation=number, clearing=goes, reason=reason)]
+    start = _keep_running(number, pipeline, seen, policy)
+    if start or seen.guarded is None:
+        return start
+    if coverage.obstacles(generation, seen.generations, seen.guarded):
+        return []
+    return [Complete(generation=number, reason=Reason.READ_THROUGH)]
+
+
+def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation, policy: Policy) -> list[Action]:
+    if pipeline is None:
+        return [StartPipeline(generation=number, reason=Reason.STEADY)]
+    if pipeline.failed_mono is not None and seen.now_mono - pipeline.failed_mono >= policy.restart_delay_s:
+        return [StartPipeline(generation=number, reason=Reason.RESTARTED)]
+    return []
+
+
+def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    number = generation.number
+    pipeline = seen.pipelines.get(number)
+    successor = coverage.successor(generation, seen.generations)
+    if successor is None or seen.guarded is None:
+        return _keep_running(number, pipeline, seen, policy)
+    covered = not coverage.uncovered(successor, generation, seen.guarded)
+    stopped = pipeline is None or pipeline.drained_mono is not None
+    if stopped and covered:
+        return [Seal(generation=number, successor=successor.number, reason=Reason.COVERED)]
+    if pipeline is None:
+        return [StartPipeline(generation=number, reason=Reason.STEADY)]
+    if pipeline.drained_mono is not None:
+        if seen.now_mono - pipeline.drained_mono >= policy.handover_timeout_s:
+            return [StartPipeline(generation=number, reason=Reason.NOT_COVERED_IN_TIME, resumed=True)]
+        return []
+    if pipeline.draining:
+        return []
+    rested = not pipeline.resumed or seen.now_mono - pipeline.started_mono >= policy.handover_timeout_s
+    if pipeline.failed_mono is None and rested and (covered or _owner_alive(successor, seen, policy)):
+        return [Drain(generation=number, reason=Reason.HANDOVER)]
+    return _keep_running(number, pipeline, seen, policy)
+
+
+def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+    if generation.clearing is not None:
+        reason = Reason.COVERED if generation.complete else Reason.SPOILT
+        return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
+    kept = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
+    if seen.guarded is None or generation.number in kept[: policy.retain_generations]:
+        return []
+    goes = coverage.clearing(generation, seen.generations, seen.guarded)
+    if goes is None or not (goes.goes or not goes.stays):
+        return []
+    return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]
+
+
+# --- turns: who builds the next generation ----------------------------------------------------------------------------
+
+
+def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+    if seen.guarded is None:
+        return [], Reason.WAITING_FOR_BROKERS, ""
+    if any(_building(g, seen, policy) for g in seen.generations):
+        return [], Reason.STEADY, ""
+    number = seen.newest + 1
+    for activation in seen.activations:
+        if activation.target == seen.me and activation.generation == number:
+            return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED, ""
+    active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+    if active is None:
+        return _first_turn(number, seen, policy)
+    if active not in held:
+        if active.instance != seen.me and _silent(seen, policy):
+            return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT, ""
+        return [], Reason.STEADY, ""
+    return _next_turn(active, number, seen, policy)
+
+
+def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+    alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
+    if seen.me == policy.first or alone:
+        return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS, ""
+    return [], Reason.WAITING_FOR_FIRST, ""
+
+
+def _next_turn(active: Generation, number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+    if active.taints:
+        reason = Reason.TAINTED
+    elif seen.at - active.claim.at >= policy.rotation_interval_s * 1000:
+        reason = Reason.ROTATION_DUE
+    else:
+        return [], Reason.STEADY, ""
+    asked = seen.asked_mono.get(number)
+    if asked is not None and seen.now_mono - asked >= policy.peer_timeout_s:
+        return [ClaimNext(generation=number, reason=Reason.PEER_SILENT, detail=reason.value)], Reason.PEER_SILENT, ""
+    return [AskPeer(generation=number, reason=reason)], reason, ""
+
+
+def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
+    """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
+    if generation.complete or generation.clearing is not None or coverage.spoilt(generation):
+        return False
+    if coverage.successor(generation, seen.generations) is not None:
+        return False
+    if generation.seq == 0 and seen.at - generation.claim.at >= policy.liveness_timeout_s * 1000:
+        return False  # its claimer died before OPEN, and only that incarnation could have opened it
+    return _owner_alive(generation, seen, policy)
+
+
+def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
+    if generation.instance == seen.me:
+        return generation.holder == seen.incarnation
+    return not _silent(seen, policy)
+
+
+def _unheard(seen: Observation, policy: Policy) -> bool:
+    """Whether the peer sends no heartbeats (or said goodbye)."""
+    since = seen.peer.heard_mono if seen.peer.heard_mono is not None else seen.started_mono
+    return seen.now_mono - since >= policy.liveness_timeout_s
+
+
+def _silent(seen: Observation, policy: Policy) -> bool:
+    """Whether the peer counts as dead: neither heartbeat nor chain entry; or heartbeats, but its chain stands still."""
+    last = max(
+        seen.started_mono,
+        seen.peer.heard_mono or seen.started_mono,
+        seen.peer.progressed_mono or seen.started_mono,
+    )
+    if seen.now_mono - last >= policy.liveness_timeout_s:
+        return True
+    progressed = seen.peer.progressed_mono or seen.started_mono
+    return seen.now_mono - progressed >= policy.progress_timeout_s

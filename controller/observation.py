@@ -1,0 +1,104 @@
+"""What one tick sees, as plain values: the input of `decide`. All times named `*_mono` are monotonic seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from backup_avro.coverage import Guarded
+from backup_avro.fold import Generation
+
+
+class Role(StrEnum):
+    """The states of an instance."""
+
+    PASSIVE = "Passive"
+    CATCH_UP = "Catch-up"
+    ACTIVE = "Active"
+    HALTED = "Halted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings that decisions depend on; times in seconds."""
+
+    first: str
+    rotation_interval_s: float
+    liveness_timeout_s: float
+    peer_timeout_s: float
+    handover_timeout_s: float
+    heartbeat_s: float
+    flush_interval_s: float
+    retain_generations: int = 0
+    progress_timeout_s: float = 2700.0
+    """An Active whose chain stands still this long counts as silent; three times the longest CONFIRM interval."""
+    restart_delay_s: float = 5.0
+    """How long a failed pipeline rests before it is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """What is known of the other instance. `heard_mono` counts messages that came while this process ran.
+
+    `left` is whether its last word was LEAVING. `progressed_mono` is when one of its chains was last seen to grow.
+    """
+
+    instance: str
+    heard_mono: float | None = None
+    left: bool = False
+    progressed_mono: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Twin:
+    """Another incarnation under my own instance name: `heard_mono` as for the peer; `left` if it said goodbye."""
+
+    known: bool = False
+    heard_mono: float | None = None
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """An ACTIVATE message: somebody asks `target` to build generation `generation`."""
+
+    request_id: str
+    target: str
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineState:
+    """What `decide` needs to know of a pipeline of mine. `fenced`: another incarnation took its chain."""
+
+    started_mono: float
+    drained_mono: float | None = None
+    draining: bool = False
+    failed_mono: float | None = None
+    fenced: bool = False
+    resumed: bool = False
+    """Whether it was started again after a drain that the successor did not cover in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One tick's view. `generations` are those not wholly cleared, ascending; `newest` is the highest number."""
+
+    now_mono: float
+    at: int
+    me: str
+    incarnation: str
+    started_mono: float
+    generations: tuple[Generation, ...]
+    newest: int
+    guarded: Guarded | None
+    peer: Peer
+    twin: Twin = Twin()
+    activations: tuple[Activation, ...] = ()
+    pipelines: Mapping[int, PipelineState] = field(default_factory=dict)
+    tasks: frozenset[tuple[str, int]] = frozenset()
+    """Work under way, as (name of the action, generation)."""
+    asked_mono: Mapping[int, float] = field(default_factory=dict)
+    """When I first asked the peer to build a generation, by number."""
