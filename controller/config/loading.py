@@ -146,6 +146,8 @@ def _secret_text(path: FilePath) -> tuple[str, str | None]:
         return "", f"secret file can't be read ({error.strerror}); correct its path or its permissions"
     except UnicodeDecodeError:
         return "", "secret file is not UTF-8 text"
+    except ValueError:
+        return "", "not a path"
     text = text.removesuffix("\n").removesuffix("\r")
     if not text:
         return "", "secret file is empty"

@@ -143,6 +143,10 @@ def from_yaml(text: str, name: str) -> Found:
         found.problems.append(f"{place}: not valid YAML: {_yaml_problem(error)}")
         found.unreadable = True
         return found
+    except RecursionError:
+        found.problems.append(f"{name}: not valid YAML: nested too deeply")
+        found.unreadable = True
+        return found
     if root is None:
         return found
     if not isinstance(root, yaml.MappingNode):

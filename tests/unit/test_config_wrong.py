@@ -121,6 +121,7 @@ WRONG = [
     # YAML
     Wrong(name="no YAML", text="pair: [a\n", says=("a.yaml:2:1: not valid YAML:",)),
     Wrong(name="tabs", text="pair:\n\tx: 1\n", says=("a.yaml:2:1: not valid YAML: found character '\\t'",)),
+    Wrong(name="endless nesting", text="pair: " + "[" * 5000, says=("a.yaml: not valid YAML: nested too deeply",)),
     Wrong(name="a list at the top", text="- pair\n", says=("a.yaml:1: must be a mapping of keys",)),
     Wrong(name="a word at the top", text=CANARY, says=("a.yaml:1: must be a mapping of keys",)),
     Wrong(name="two documents", text=BASE + "---\n" + BASE, says=("not valid YAML: but found another document",)),
