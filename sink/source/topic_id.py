@@ -20,3 +20,8 @@ def as_uuid(text: str) -> UUID:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         raise PermanentError(f"{text!r} is no topic id") from None
+
+
+def from_base64(text: str) -> str:
+    """Return Kafka's form of an id in librdkafka's, which uses the other base64 alphabet."""
+    return text.replace("+", "-").replace("/", "_")

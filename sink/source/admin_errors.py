@@ -1,0 +1,123 @@
+"""Turns confluent-kafka's errors into Tandem's, with the place and a remedy."""
+
+from __future__ import annotations
+
+import re
+
+from confluent_kafka import KafkaError, KafkaException
+
+from backup_avro.errors import ConfigError, TandemError
+from sink.source import client_config
+from sink.source.errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterRequestError,
+    ClusterTransientError,
+    ClusterUnreachableError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+
+_UNREACHABLE = {
+    KafkaError._TRANSPORT,  # noqa: SLF001 - public, see confluent-kafka's documentation
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - as above
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - as above
+    KafkaError._RESOLVE,  # noqa: SLF001 - as above
+    KafkaError._WAIT_COORD,  # noqa: SLF001 - as above
+}
+_AUTHENTICATION = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - as above
+    KafkaError._SSL,  # noqa: SLF001 - as above
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+}
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+UNKNOWN_TOPIC = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - as above
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
+}
+_TRANSIENT = {
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+
+
+def error_of(raised: KafkaException | KafkaError) -> KafkaError:
+    """Return the KafkaError in what confluent-kafka raised."""
+    if isinstance(raised, KafkaError):
+        return raised
+    error: KafkaError = raised.args[0]
+    return error
+
+
+def explain(
+    error: KafkaError, *, operation: str, resource: str, servers: str, last_seen: KafkaError | None = None
+) -> TandemError:
+    """Return the typed error for `operation` ("describe the config of") on `resource` ("topic x").
+
+    `last_seen` is what the client last reported about its connections: it tells why a call timed out.
+    """
+    code = error.code()
+    what = f"Could not {operation} {resource}"
+    why = error.str()
+    if code in _UNREACHABLE and last_seen is not None and last_seen.code() in _AUTHENTICATION:
+        code, why = last_seen.code(), last_seen.str()
+    if code in _AUTHENTICATION:
+        return ClusterAuthenticationError(
+            f"{what}: the Kafka brokers at {servers} refuse the connection: {why}",
+            remedy="check security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location",
+        )
+    if code in _UNREACHABLE:
+        more = f" ({last_seen.str()})" if last_seen is not None else ""
+        return ClusterUnreachableError(
+            f"{what}: no Kafka broker answers at {servers}: {why}{more}",
+            remedy="check bootstrap.servers and the network, and that the brokers run",
+        )
+    if code in _DENIED:
+        return ClusterDeniedError(
+            f"{what}: not allowed: {why}", remedy=f"grant the principal the right to {operation} {resource}"
+        )
+    if code in UNKNOWN_TOPIC:
+        return UnknownTopicError(f"{what}: it does not exist", remedy="check the name, or create it")
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        return TopicExistsError(
+            f"{what}: it exists already", remedy="choose another name, or use the one that is there"
+        )
+    if code in _TRANSIENT or error.retriable():
+        return ClusterTransientError(f"{what} at {servers}: {why}", remedy="it may work when tried again")
+    return ClusterRequestError(f"{what} at {servers}: {why} ({error.name()})", remedy="see the broker's log")
+
+
+_NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')
+
+
+def refused_config(raised: KafkaException | ValueError | TypeError) -> TandemError:
+    """Return the error for a configuration that librdkafka refuses to start with; secrets are not in its texts."""
+    text = error_of(raised).str() if isinstance(raised, KafkaException) else str(raised)
+    found = _NO_SUCH.search(text)
+    if found:
+        return client_config.unknown_property(found.group(1))
+    return ConfigError(f"kafka: librdkafka refuses the configuration: {text}")

@@ -1,0 +1,418 @@
+"""The admin view of a cluster: what topics there are, how they are configured, where groups stand; over librdkafka."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as _Partition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are public, but not marked for re-export
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from backup_avro.errors import ConfigError, TandemError
+from sink.source import admin_errors, client_config, topic_id
+from sink.source.errors import ClusterUnreachableError, UnknownTopicError
+from sink.source.fetched import TopicPartition
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_Item = TypeVar("_Item")
+
+
+class _Quiet:
+    """Takes librdkafka's log lines as debug: it writes several a second while a broker is down."""
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Pass one line on."""
+        del level
+        _log.debug(message, *args)
+
+
+_TOPICS_AT_ONCE = 200
+_PARTITIONS_AT_ONCE = 2_000
+_GROUPS_AT_ONCE = 16
+
+# Recorded with their effective values even where nobody set them: they decide on what a restore has to watch for.
+ALWAYS_RECORDED = frozenset(
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "retention.ms",
+        "message.timestamp.type",
+        "min.compaction.lag.ms",
+        "max.message.bytes",
+    }
+)
+
+LATEST = "latest"
+EARLIEST = "earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic. `partitions`: number -> (leader id, leader epoch), each -1 if not known.
+
+    `topic_id` is Kafka's text form (22 characters of base64), empty if the cluster has no topic ids.
+    """
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, tuple[int, int]]
+    replication_factor: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """Where a group stands in a partition. `leader_epoch` -1: not recorded. `metadata` is the group's own note."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffsets:
+    """Offsets of the groups that have any on the topics asked for; `failed`: group -> why it could not be read.
+
+    The key "*" in `failed` stands for groups that could not even be listed (a broker did not answer).
+    """
+
+    groups: Mapping[str, Mapping[TopicPartition, GroupOffset]]
+    failed: Mapping[str, TandemError]
+
+
+class ClusterAdmin:
+    """Asks and changes one cluster. Safe to use from several threads; calls block for at most `timeout_s` each.
+
+    All methods raise ClusterUnreachableError and ClusterTransientError (try again later), ClusterAuthenticationError,
+    ClusterDeniedError (names operation and resource), UnknownTopicError and ClusterRequestError.
+    """
+
+    def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
+        self._servers = client_config.servers_of(props)
+        self._timeout_s = timeout_s
+        self._last_seen: KafkaError | None = None
+        config = client_config.for_confluent(props)
+        config["error_cb"] = self._saw
+        config["logger"] = _Quiet()
+        try:
+            self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
+        except (KafkaException, ValueError, TypeError) as error:
+            raise admin_errors.refused_config(error) from None
+
+    def close(self) -> None:
+        """Nothing to do yet; connections end with the object."""
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        deadline = self._deadline()
+        found = self._call(
+            "ask for the id of", "the cluster", lambda: self._admin.describe_cluster(**self._left(deadline)), deadline
+        )
+        return str(found.cluster_id)
+
+    def topics(
+        self,
+        names: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+    ) -> list[TopicInfo]:
+        """Return, sorted by name, the topics that are named or match a pattern, without those that match an exclusion.
+
+        Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
+        named topic that does not exist is left out. Raises ConfigError for a bad expression.
+        """
+        deadline = self._deadline()
+        named = set(names)
+        wanted = [_compiled(pattern) for pattern in patterns]
+        unwanted = [_compiled(pattern) for pattern in exclude]
+        candidates = set(named)
+        if wanted:
+            listing = self._sync(
+                "list the topics of", "the cluster", lambda: self._admin.list_topics(timeout=self._seconds(deadline))
+            )
+            candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
+        candidates = {name for name in candidates if not any(one.fullmatch(name) for one in unwanted)}
+        found = []
+        for chunk in _chunks(sorted(candidates), _TOPICS_AT_ONCE):
+            found += [info for info in self._described(chunk, deadline) if info.name in named or not info.internal]
+        return found
+
+    def _described(self, names: Sequence[str], deadline: float) -> Iterator[TopicInfo]:
+        futures = self._sync(
+            "describe",
+            f"{len(names)} topics",
+            lambda: self._admin.describe_topics(TopicCollection(list(names)), **self._left(deadline)),
+        )
+        for name in names:
+            try:
+                topic = self._result("describe", f"topic {name}", futures[name], deadline)
+            except UnknownTopicError:
+                continue
+            yield TopicInfo(
+                name=name,
+                topic_id="" if topic.topic_id is None else topic_id.from_base64(str(topic.topic_id)),
+                partitions=MappingProxyType(
+                    {part.id: (-1 if part.leader is None else part.leader.id, -1) for part in topic.partitions}
+                ),
+                replication_factor=max((len(part.replicas) for part in topic.partitions), default=0),
+                internal=bool(topic.is_internal),
+            )
+
+    def config(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return {topic: {key: value}}: what was set on the topic itself, and the ALWAYS_RECORDED as they take effect.
+
+        Raises UnknownTopicError for a topic that does not exist.
+        """
+        deadline = self._deadline()
+        found: dict[str, dict[str, str]] = {}
+        for chunk in _chunks(sorted(set(names)), _TOPICS_AT_ONCE):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in chunk]
+            futures = self._sync(
+                "describe the config of",
+                f"{len(chunk)} topics",
+                partial(self._admin.describe_configs, resources, **self._left(deadline)),
+            )
+            for resource, future in futures.items():
+                entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
+                found[resource.name] = {
+                    key: entry.value
+                    for key, entry in sorted(entries.items())
+                    if entry.value is not None and (key in ALWAYS_RECORDED or _is_set_on_topic(entry))
+                }
+        return found
+
+    def group_offsets(self, topics: Collection[str]) -> GroupOffsets:
+        """Return where consumer groups stand on `topics`. A group that can't be read is reported and costs no other."""
+        deadline = self._deadline()
+        wanted = frozenset(topics)
+        listing = self._call(
+            "list the groups of",
+            "the cluster",
+            lambda: self._admin.list_consumer_groups(**self._left(deadline)),
+            deadline,
+        )
+        failed: dict[str, TandemError] = {}
+        for error in listing.errors or ():
+            failed["*"] = self._explain(error, "list the groups of", "a broker")
+        groups: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
+        left = deque(sorted(group.group_id for group in listing.valid or ()))
+        asked: deque[tuple[str, Future[Any]]] = deque()
+        while left or asked:
+            while left and len(asked) < _GROUPS_AT_ONCE:
+                group = left.popleft()
+                try:
+                    asked.append((group, self._ask_group(group, deadline)))
+                except TandemError as error:
+                    failed[group] = error
+            if not asked:
+                continue
+            group, future = asked.popleft()
+            try:
+                answer = self._result("read the offsets of", f"group {group}", future, deadline)
+            except TandemError as error:
+                failed[group] = error
+                continue
+            offsets = self._offsets_of(group, answer, wanted, failed)
+            if offsets:
+                groups[group] = MappingProxyType(offsets)
+        return GroupOffsets(groups=MappingProxyType(groups), failed=MappingProxyType(failed))
+
+    def _ask_group(self, group: str, deadline: float) -> Future[Any]:
+        futures = self._sync(
+            "read the offsets of",
+            f"group {group}",
+            lambda: self._admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], **self._left(deadline)
+            ),
+        )
+        future: Future[Any] = futures[group]
+        return future
+
+    def _offsets_of(
+        self,
+        group: str,
+        answer: Any,  # noqa: ANN401 - confluent-kafka has no type for it
+        wanted: frozenset[str],
+        failed: dict[str, TandemError],
+    ) -> dict[TopicPartition, GroupOffset]:
+        found = {}
+        for part in answer.topic_partitions or ():
+            if part.topic not in wanted:
+                continue
+            if part.error is not None:
+                failed[group] = self._explain(
+                    part.error, "read the offsets of", f"group {group} on {part.topic}-{part.partition}"
+                )
+            elif part.offset >= 0:
+                found[TopicPartition(part.topic, part.partition)] = GroupOffset(
+                    offset=part.offset,
+                    leader_epoch=-1 if part.leader_epoch is None else part.leader_epoch,
+                    metadata=part.metadata or "",
+                )
+        return found
+
+    def create_topic(
+        self, name: str, *, partitions: int, replication_factor: int = -1, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too."""
+        deadline = self._deadline()
+        topic = NewTopic(
+            name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
+        )
+        futures = self._sync(
+            "create", f"topic {name}", lambda: self._admin.create_topics([topic], **self._left(deadline))
+        )
+        self._result("create", f"topic {name}", futures[name], deadline)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        deadline = self._deadline()
+        futures = self._sync(
+            "delete", f"topic {name}", lambda: self._admin.delete_topics([name], **self._left(deadline))
+        )
+        self._result("delete", f"topic {name}", futures[name], deadline)
+
+    def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set these keys of a topic's config, and drop those with None; all others stay as they are."""
+        if not changes:
+            return
+        deadline = self._deadline()
+        entries = [
+            ConfigEntry(
+                key,
+                value or "",
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for key, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        futures = self._sync(
+            "change the config of",
+            f"topic {name}",
+            lambda: self._admin.incremental_alter_configs([resource], **self._left(deadline)),
+        )
+        self._result("change the config of", f"topic {name}", futures[resource], deadline)
+
+    def list_offsets(
+        self, at: Mapping[tuple[str, int], str | int], *, read_committed: bool
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (offset, leader epoch or -1)} at LATEST, EARLIEST or a timestamp in ms.
+
+        The latest offset is the last stable one under `read_committed`. An offset of -1: no record that young.
+        """
+        deadline = self._deadline()
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for chunk in _chunks(sorted(at), _PARTITIONS_AT_ONCE):
+            asks = {_Partition(topic, number): _spec(at[topic, number]) for topic, number in chunk}
+            futures = self._sync(
+                "list offsets of",
+                f"{len(chunk)} partitions",
+                partial(self._admin.list_offsets, asks, isolation_level=level, **self._left(deadline)),
+            )
+            for part, future in futures.items():
+                info = self._result("list offsets of", f"partition {part.topic}-{part.partition}", future, deadline)
+                found[TopicPartition(part.topic, part.partition)] = (
+                    info.offset,
+                    -1 if info.leader_epoch is None else info.leader_epoch,
+                )
+        return found
+
+    # Calls
+
+    def _saw(self, error: KafkaError) -> None:
+        self._last_seen = error
+        _log.debug("librdkafka: %s", error.str())
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def _seconds(self, deadline: float) -> float:
+        return max(deadline - time.monotonic(), 0.1)
+
+    def _left(self, deadline: float) -> dict[str, float]:
+        return {"request_timeout": self._seconds(deadline)}
+
+    def _explain(self, error: KafkaException | KafkaError, operation: str, resource: str) -> TandemError:
+        self._admin.poll(0)  # lets the client report why its connections fail
+        return admin_errors.explain(
+            admin_errors.error_of(error),
+            operation=operation,
+            resource=resource,
+            servers=self._servers,
+            last_seen=self._last_seen,
+        )
+
+    def _sync(self, operation: str, resource: str, call: Callable[[], _T]) -> _T:
+        self._admin.poll(0)
+        self._last_seen = None
+        try:
+            return call()
+        except KafkaException as error:
+            raise self._explain(error, operation, resource) from None
+
+    def _call(self, operation: str, resource: str, call: Callable[[], Future[_T]], deadline: float) -> _T:
+        return self._result(operation, resource, self._sync(operation, resource, call), deadline)
+
+    def _result(self, operation: str, resource: str, future: Future[_T], deadline: float) -> _T:
+        try:
+            # The client ends the request at the deadline itself; the second more is for its report.
+            return future.result(timeout=self._seconds(deadline) + 1.0)
+        except KafkaException as error:
+            raise self._explain(error, operation, resource) from None
+        except FutureTimeoutError:
+            raise ClusterUnreachableError(
+                f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
+                remedy="check the network and the brokers",
+            ) from None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from None
+
+
+def _spec(at: str | int) -> Any:  # noqa: ANN401 - an OffsetSpec, whose makers have no types
+    if at == LATEST:
+        return OffsetSpec.latest()  # type: ignore[no-untyped-call]  # no types there
+    if at == EARLIEST:
+        return OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # no types there
+    return OffsetSpec.for_timestamp(int(at))
+
+
+def _is_set_on_topic(entry: ConfigEntry) -> bool:
+    source = entry.source  # a number in some releases
+    return ConfigSource(source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
