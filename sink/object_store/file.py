@@ -74,14 +74,17 @@ class FileStore:
             if self._is_taken(path, key):
                 return Put.EXISTS
             temporary, descriptor = self._create_temporary(key)
+            made: set[Path] = set()
             try:
                 _write_all(descriptor, memoryview(body).cast("B"))
                 os.fsync(descriptor)
-                outcome = self._link(temporary, path, key, descriptor)
+                outcome = self._link(temporary, path, key, descriptor, made)
             finally:
                 os.close(descriptor)
                 temporary.unlink(missing_ok=True)
-            _sync_folder(path.parent)
+            # Not before: until the object is in them, a delete may remove the folders again.
+            for folder in {path.parent, *(new.parent for new in made)}:
+                _sync_folder(folder)
             return outcome
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
@@ -132,10 +135,10 @@ class FileStore:
         folders: set[str] = set()
         failure: TandemError | None = None
         for key in keys:
-            path = self._path(check_key(key))
+            check_key(key)
             try:
                 with self._errors("delete", key):
-                    _unlink(path)
+                    _unlink(self._path(key))
             except TandemError as error:
                 failure = failure or error
             folders.add(key.rpartition("/")[0])
@@ -224,10 +227,10 @@ class FileStore:
             try:
                 return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                self._make_folder(parent)
+                self._make_folder(parent, set())
         raise self._starved(key)
 
-    def _link(self, temporary: Path, path: Path, key: str, descriptor: int) -> Put:
+    def _link(self, temporary: Path, path: Path, key: str, descriptor: int, made: set[Path]) -> Put:
         for _ in range(_RACE_LIMIT):
             try:
                 os.link(temporary, path, follow_symlinks=False)
@@ -242,7 +245,7 @@ class FileStore:
                     raise StoreTransientError(
                         f"{self._url}: the upload of {key!r} was aborted by someone else", remedy="put it again"
                     ) from None
-                self._make_folder(path.parent)
+                self._make_folder(path.parent, made)
             except NotADirectoryError:
                 raise self._clash(key) from None
             except OSError as error:
@@ -256,22 +259,25 @@ class FileStore:
                 return Put.CREATED
         raise self._starved(key)
 
-    def _make_folder(self, folder: Path) -> None:
-        """Make `folder` and what lies above it up to the root, durably. Deletes may remove any of it again."""
+    def _make_folder(self, folder: Path, made: set[Path]) -> None:
+        """Make `folder` and what lies above it up to the root; add what was new to `made`.
+
+        Deletes may remove any of it again at once: the caller sees that and comes back.
+        """
         try:
             folder.mkdir()
         except FileExistsError:
-            with suppress(FileNotFoundError):  # removed again: the caller sees that and comes back
+            with suppress(FileNotFoundError):
                 if not stat.S_ISDIR(folder.lstat().st_mode):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
+            return
         except FileNotFoundError:
-            if folder == self._uploads:
+            if folder.parent == self._root:
                 self._require_root()
-            self._make_folder(folder.parent)
+            self._make_folder(folder.parent, made)
             with suppress(FileNotFoundError, FileExistsError):
                 folder.mkdir()
-        with suppress(FileNotFoundError):
-            _sync_folder(folder.parent)
+        made.add(folder)
 
     def _prune(self, top: Path, folder: str) -> Path:
         """Remove `folder` (relative to `top`) and its parents as long as they are empty; return what is left of it."""
@@ -334,7 +340,13 @@ class FileStore:
         return sorted(names)
 
     def _require_root(self) -> None:
-        if not self._root.is_dir():
+        try:
+            found = self._root.is_dir()
+        except PermissionError as error:
+            raise StoreDeniedError(
+                f"{self._url}: the folder can't be reached: {error.strerror}", remedy=_REMEDIES[errno.EACCES]
+            ) from error
+        if not found:
             raise StoreMissingError(
                 f"{self._url}: the folder does not exist", remedy=f"mount it, or make it: mkdir -p {self._root}"
             )

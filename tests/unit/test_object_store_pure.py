@@ -1,0 +1,230 @@
+"""The parts of the object stores without I/O: keys, settings, URLs, the clock, the meaning of S3 answers."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.errors import ConfigError, PermanentError, TandemError, TransientError
+from sink.object_store import (
+    ObjectMissingError,
+    StoreDeniedError,
+    StoreMissingError,
+    StoreRejectedError,
+    StoreSettings,
+    StoreTransientError,
+    StoreUnfitError,
+    open_store,
+)
+from sink.object_store.clock import StoreClock
+from sink.object_store.keys import check_key, is_key, safe_start
+from sink.object_store.s3_answers import error_of
+
+NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
+SECRET = "wJalrXUtnFEMI-K7MDENG"
+
+names = st.text(alphabet="!+-./0=ab", min_size=1, max_size=5)
+
+
+def folder_order(key: str) -> list[str]:
+    """How a server on a file system orders keys."""
+    return key.split("/")
+
+
+@given(st.lists(st.lists(names, min_size=1, max_size=3).map("/".join).filter(is_key), unique=True), names, names)
+def test_a_safe_start_skips_nothing_in_either_order(keys: list[str], prefix: str, rest: str) -> None:
+    """Neither a server in byte order nor one in folder order that drops the start's folder leaves out a wanted key."""
+    after = prefix + rest
+    start = safe_start(prefix, after)
+    wanted = {key for key in keys if key.startswith(prefix) and key > after}
+    if start is None:
+        return
+    assert start.startswith(prefix)
+    assert all(key > start for key in wanted)
+    assert all(folder_order(key) > folder_order(start) for key in wanted)
+    assert not any(key.startswith(start + "/") for key in wanted)
+
+
+def test_a_safe_start_is_of_use_where_it_counts() -> None:
+    """Within a chain it skips all but the last few entries, within a folder of objects nothing can be skipped."""
+    entry = "p/generations/00000007/00000000000000000042.json"
+    assert safe_start("p/generations/00000007/", entry) == "p/generations/00000007/0000000000000000004"
+    assert safe_start("p/a/", "p/a/topic+1+2") == "p/a/topi"
+    assert safe_start("p/a/", "p/a/+") is None
+
+
+@given(st.text(max_size=30))
+def test_a_key_that_passes_stays_below_the_root(key: str) -> None:
+    """Whatever passes is what a path below the root spells, segment for segment."""
+    if not is_key(key):
+        return
+    root = Path("/root/of/store")
+    assert (root / key).is_relative_to(root)
+    assert str(root / key) == f"{root}/{key}"
+    assert check_key(key) == key
+
+
+def test_real_keys_pass() -> None:
+    """The layout's own names, with the longest topic that Kafka allows, and topics made of dots."""
+    for topic in ("orders", "a.b_c-d", "...", ".x", "t" * 249):
+        name = f"{topic}+0+{0:020d}+{2**63 - 1:020d}+0123456789abcdef.avro"
+        assert is_key(f"pair/a/generation=00000007/topics/{topic}/partition=0/{name}")
+    assert is_key("pair/generations/00000007/00000000000000000042.json")
+
+
+def test_the_clock_runs_between_answers() -> None:
+    """Unknown before the first answer, then the header plus what has passed since."""
+    clock = StoreClock()
+    assert clock.now(at=5.0) is None
+    clock.observe(NOON, at=100.0)
+    assert clock.now(at=100.0) == NOON
+    assert clock.now(at=107.5) == NOON + timedelta(seconds=7.5)
+
+
+@given(st.lists(st.floats(0.0, 60.0), min_size=1, max_size=30), st.floats(0.0, 0.999))
+def test_the_clock_never_goes_back_and_lags_less_than_a_second(gaps: list[float], phase: float) -> None:
+    """Headers cut to whole seconds, arriving at any moments, of a clock that runs as ours does."""
+    clock = StoreClock()
+    at, last = 1000.0, None
+    for gap in gaps:
+        at += gap
+        true = NOON + timedelta(seconds=at + phase)
+        clock.observe(true.replace(microsecond=0), at=at)
+        now = clock.now(at=at)
+        assert now is not None
+        assert true - timedelta(seconds=1) <= now <= true + timedelta(milliseconds=1)
+        assert last is None or now >= last
+        last = now
+
+
+def test_a_server_slightly_behind_does_not_turn_the_clock_back() -> None:
+    """Servers behind one address differ; only past 31 s it steps back, lest a wrong one stay for ever."""
+    clock = StoreClock()
+    clock.observe(NOON, at=0.0)
+    clock.observe(NOON - timedelta(seconds=20), at=1.0)
+    assert clock.now(at=1.0) == NOON + timedelta(seconds=1)
+    clock.observe(NOON - timedelta(hours=1), at=2.0)
+    assert clock.now(at=2.0) == NOON - timedelta(hours=1)
+    clock.observe(NOON + timedelta(hours=1), at=3.0)
+    assert clock.now(at=3.0) == NOON + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "remedy"),
+    [
+        ("InvalidAccessKeyId", 403, StoreDeniedError, "access_key_id"),
+        ("SignatureDoesNotMatch", 403, StoreDeniedError, "secret_access_key"),
+        ("AccessDenied", 403, StoreDeniedError, "s3:PutObject|PutObject"),
+        ("401", 401, StoreDeniedError, "access_key_id"),
+        ("ExpiredToken", 400, StoreDeniedError, "session_token"),
+        ("RequestTimeTooSkewed", 403, StoreDeniedError, "clock"),
+        ("AuthorizationHeaderMalformed", 400, StoreDeniedError, "region"),
+        ("PermanentRedirect", 301, StoreDeniedError, "region"),
+        ("307", 307, StoreDeniedError, "endpoint_url"),
+        ("NoSuchBucket", 404, StoreMissingError, "bucket"),
+        ("InvalidBucketName", 400, StoreMissingError, "bucket"),
+        ("NoSuchKey", 404, ObjectMissingError, "deleted"),
+        ("404", 404, StoreTransientError, "endpoint_url"),
+        ("ConditionalRequestConflict", 409, StoreTransientError, "again"),
+        ("OperationAborted", 409, StoreTransientError, "again"),
+        ("TooManyRequests", 429, StoreTransientError, "again"),
+        ("SlowDown", 503, StoreTransientError, "again"),
+        ("SlowDown", 200, StoreTransientError, "again"),
+        ("RequestTimeout", 400, StoreTransientError, "again"),
+        ("BadDigest", 400, StoreTransientError, "again"),
+        ("InternalError", 500, StoreTransientError, "again"),
+        ("502", 502, StoreTransientError, "again"),
+        ("NotImplemented", 501, StoreUnfitError, "implements"),
+        ("501", 501, StoreUnfitError, "implements"),
+        ("EntityTooLarge", 400, StoreRejectedError, "size"),
+        ("InvalidArgument", 400, StoreRejectedError, "log"),
+    ],
+)
+def test_every_answer_has_its_error(code: str, status: int, kind: type[TandemError], remedy: str) -> None:
+    """The kind decides what callers do; place, code and remedy are in the message."""
+    error = error_of(code, status, "said so", what="put 'p/key' in bucket 'b' at http://host")
+    assert type(error) is kind
+    assert "'p/key' in bucket 'b' at http://host" in str(error)
+    assert code in str(error)
+    assert re.search(remedy, str(error.remedy))
+    assert isinstance(error, TransientError) == (kind is StoreTransientError)
+    assert isinstance(error, PermanentError) != (kind is StoreTransientError)
+
+
+def test_the_repr_of_settings_hides_secrets() -> None:
+    """Settings may end up in a log."""
+    settings = StoreSettings(access_key_id="AKIA", secret_access_key=SECRET, session_token=SECRET + "2")
+    assert SECRET not in repr(settings)
+    assert "AKIA" in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("addressing_style", {"addressing_style": "dns"}),
+        ("checksums", {"checksums": "never"}),
+        ("server_side_encryption", {"server_side_encryption": "aes"}),
+        ("secret_access_key", {"access_key_id": "AKIA"}),
+        ("access_key_id", {"secret_access_key": SECRET}),
+        ("session_token", {"session_token": SECRET}),
+        ("kms_key_id", {"kms_key_id": "alias/x"}),
+        ("multipart_part_size", {"multipart_part_size": 1024}),
+        ("multipart_threshold", {"multipart_threshold": 1024}),
+        ("read_timeout", {"read_timeout": 0.0}),
+        ("attempts", {"attempts": 0}),
+        ("backoff_max", {"backoff_max": 0.1}),
+        ("endpoint_url", {"endpoint_url": "host:9000"}),
+        ("endpoint_url", {"endpoint_url": "http://host:port"}),
+        ("endpoint_url", {"endpoint_url": f"http://user:{SECRET}@host:9000"}),
+        ("endpoint_url", {"endpoint_url": f"http://host:9000/?key={SECRET}"}),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(field: str, bad: dict[str, Any]) -> None:
+    """The field is named, a remedy given, and no secret shown."""
+    with pytest.raises(ConfigError) as caught:
+        StoreSettings(**bad)
+    assert field in str(caught.value)
+    assert caught.value.remedy
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "bucket/prefix", "s3:bucket", "s3://", "s3:///prefix", "s3://b", "s3://bucket:9000/x", "s3://bucket/a//b",
+        "s3://bucket/../x", "s3://bucket/x?versionId=1", "s3://bucket/x#1", "s3://[bucket/x", "https://bucket/x",
+        "gs://bucket/x", "file://host/x", "file:relative", "file:///", "file://", "file:///a%00b",
+    ],
+)  # fmt: skip
+def test_a_bad_url_is_refused_where_it_was_written(url: str) -> None:
+    """The message names the place in the configuration and the right form."""
+    with pytest.raises(ConfigError, match=r"storage\.url: .*\(.*file:///folder\)"):
+        open_store(url, place="storage.url")
+
+
+def test_a_url_with_a_password_is_refused_without_showing_it() -> None:
+    """Neither in the message nor in what it was raised from."""
+    for url in (f"s3://AKIA:{SECRET}@bucket/x", f"file://u:{SECRET}@host/x", f"s3://AKIA:{SECRET}@[bucket"):
+        with pytest.raises(ConfigError) as caught:
+            open_store(url)
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_a_store_knows_its_url(tmp_path: Path) -> None:
+    """As the user wrote it; escapes in a file URL are understood."""
+    settings = StoreSettings(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
+    for url in ("s3://bucket", "s3://bucket/", "s3://bucket/some/prefix/", "s3://bucket.with.dots/x=1"):
+        store = open_store(url, settings)
+        assert store.url == url
+        store.close()
+    (tmp_path / "with space").mkdir()
+    store = open_store(f"file://{tmp_path}/with%20space")
+    store.put_if_absent("x", b"1")
+    assert (tmp_path / "with space" / "x").read_bytes() == b"1"
