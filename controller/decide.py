@@ -298,9 +298,7 @@ def _next_turn(active: Generation, number: int, seen: Observation, policy: Polic
 
 def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:
     """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
-    if generation.complete or generation.clearing is not None or coverage.spoilt(generation):
-        return False
-    if coverage.successor(generation, seen.generations) is not None:
+    if not _wanted(generation, seen):
         return False
     if generation.seq == 0 and seen.at - generation.claim.at >= policy.liveness_timeout_s * 1000:
         return False  # its claimer died before OPEN, and only that incarnation could have opened it

@@ -1,0 +1,320 @@
+"""The coordination topic: requests and hints between the two instances, and what an instance remembers of them.
+
+Nothing here is authority. All of a pair's messages go to one partition, so every reader sees one order. `Bulletin` is
+pure; `CoordinationTopic` holds the clients and a reading thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+
+from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
+from backup_avro.errors import DamagedError, PermanentError, TransientError
+from controller.observation import Activation, Peer, Twin
+from sink.source import client_config
+from sink.source.cluster import ClusterAdmin
+from sink.source.errors import TopicExistsError
+
+_LOG = structlog.get_logger()
+_POLL_S = 0.2
+_ANSWER_S = 10.0
+
+
+class CoordinationError(TransientError):
+    """The coordination topic can't be read or written right now."""
+
+
+def partition_of(pair: str, partitions: int) -> int:
+    """Return the partition that all messages of a pair go to."""
+    return zlib.crc32(pair.encode()) % partitions
+
+
+@dataclass(slots=True, kw_only=True)
+class _Voice:
+    """What one incarnation was last heard to say. `heard_mono` is None as long as only old messages were read."""
+
+    instance: str
+    incarnation: str
+    heard_mono: float | None = None
+    left: bool = False
+
+
+class Bulletin:
+    """What was read, folded. `take` is called by one thread; the questions may come from another."""
+
+    def __init__(self, *, pair: str, me: str, peer: str, incarnation: str) -> None:
+        self._pair = pair
+        self._me = me
+        self._peer = peer
+        self._incarnation = incarnation
+        self._lock = threading.Lock()
+        self._voices: dict[tuple[str, str], _Voice] = {}
+        self._newest: dict[str, str] = {}
+        self._activations: dict[str, Activation] = {}
+        self._latest: dict[tuple[str, Event], CoordinationMessage] = {}
+
+    def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
+        """Note a message; `live` if it was written after this process began to read."""
+        if message.pair != self._pair:
+            return
+        with self._lock:
+            self._latest[message.instance, message.event] = message
+            if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
+                self._activations[message.instance] = Activation(
+                    request_id=message.request_id,
+                    target=message.target,
+                    generation=message.generation,
+                    reason=message.reason or "",
+                )
+            if message.instance in {self._me, self._peer} and message.incarnation != self._incarnation:
+                key = (message.instance, message.incarnation)
+                voice = self._voices.setdefault(key, _Voice(instance=message.instance, incarnation=message.incarnation))
+                voice.left = message.event is Event.LEAVING
+                if live:
+                    voice.heard_mono = now_mono
+                self._newest[message.instance] = message.incarnation
+
+    def peer(self) -> Peer:
+        """Return what is known of the peer from messages."""
+        with self._lock:
+            heard = [v.heard_mono for v in self._voices.values() if v.instance == self._peer and v.heard_mono]
+            newest = self._voices.get((self._peer, self._newest.get(self._peer, "")))
+            return Peer(
+                instance=self._peer,
+                heard_mono=max(heard, default=None),
+                left=newest is not None and newest.left,
+            )
+
+    def twin(self) -> Twin:
+        """Return what is known of other processes under my own name: the liveliest of them."""
+        with self._lock:
+            twins = [v for v in self._voices.values() if v.instance == self._me]
+            if not twins:
+                return Twin()
+            staying = [v for v in twins if not v.left]
+            heard = [v.heard_mono for v in staying if v.heard_mono is not None]
+            newest = self._voices.get((self._me, self._newest.get(self._me, "")))
+            known = newest is not None and not newest.left
+            return Twin(known=known, heard_mono=max(heard, default=None), left=not staying)
+
+    def activations(self) -> tuple[Activation, ...]:
+        """Return the last ACTIVATE of each sender."""
+        with self._lock:
+            return tuple(self._activations.values())
+
+    def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
+        """Return the last message of each sender and event."""
+        with self._lock:
+            return dict(self._latest)
+
+
+class CoordinationTopic:
+    """Reads the pair's partition from the beginning, in a thread, into a bulletin; publishes without waiting."""
+
+    def __init__(
+        self,
+        props: Mapping[str, client_config.Value],
+        *,
+        topic: str,
+        replication_factor: int,
+        admin: ClusterAdmin,
+        bulletin: Bulletin,
+        identity: CoordinationMessage,
+    ) -> None:
+        self._props = props
+        self._topic = topic
+        self._replication_factor = replication_factor
+        self._admin = admin
+        self._bulletin = bulletin
+        self._identity = identity
+        self._producer: Any = None
+        self._partition = 0
+        self._stopped = threading.Event()
+        self._caught_up = threading.Event()
+        self._wake: threading.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="coordination", daemon=True)
+        self._failing: str | None = None
+
+    def start(self, wake: threading.Event) -> None:
+        """Create the topic if it is missing, check it, begin to read. `wake` is set when a message came.
+
+        Raises TransientError if the brokers do not answer, PermanentError if the topic can't be used.
+        """
+        count = ensure_topic(self._admin, self._topic, self._replication_factor)
+        self._partition = partition_of(self._identity.pair, count)
+        self._wake = wake
+        self._producer = Producer(
+            client_config.for_confluent(
+                self._props,
+                **{"acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000, "logger": _LibrdkafkaLog()},
+            )
+        )
+        self._thread.start()
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that was written before this process began has been read."""
+        return self._caught_up.is_set()
+
+    def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+        """Send a message; a failure is logged and forgotten: messages are hints."""
+        message = replace(
+            self._identity, event=event, request_id=fields.pop("request_id", uuid.uuid4().hex), at=at, **fields
+        )
+        try:
+            self._producer.produce(
+                self._topic,
+                key=message_key(message),
+                value=encode(message),
+                partition=self._partition,
+                headers={"event": event.value},
+                on_delivery=self._delivered,
+            )
+        except (BufferError, KafkaException) as error:
+            self._fail(str(error))
+        self._producer.poll(0)
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued and stop reading."""
+        self._stopped.set()
+        if self._producer is not None:
+            self._producer.flush(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._fail(str(error))
+        elif self._failing is not None:
+            _LOG.info("coordination topic takes messages again", topic=self._topic)
+            self._failing = None
+
+    def _fail(self, why: str) -> None:
+        if self._failing is None:
+            _LOG.warning("cannot publish on the coordination topic", topic=self._topic, error=why)
+        self._failing = why
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._read()
+            except KafkaException as error:
+                _LOG.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
+                self._stopped.wait(1.0)
+
+    def _read(self) -> None:
+        consumer = open_consumer(self._props)
+        try:
+            where = ConfluentPartition(self._topic, self._partition, OFFSET_BEGINNING)
+            _, end = consumer.get_watermark_offsets(where, timeout=_ANSWER_S)
+            consumer.assign([where])
+            next_offset = 0
+            while not self._stopped.is_set():
+                if next_offset >= end or consumer.position([where])[0].offset >= end:
+                    self._caught_up.set()
+                message = consumer.poll(_POLL_S)
+                if message is None:
+                    continue
+                if message.error():
+                    self._complain(message.error())
+                    continue
+                next_offset = message.offset() + 1
+                self._take(message, live=message.offset() >= end)
+        finally:
+            consumer.close()
+
+    def _complain(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (the library's documented name)
+            _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=str(error))
+
+    def _take(self, message: Message, *, live: bool) -> None:
+        parsed = parse(message)
+        if parsed is None:
+            return
+        self._bulletin.take(parsed, live=live, now_mono=time.monotonic())
+        if self._wake is not None and live and parsed.event is not Event.PROGRESS:
+            self._wake.set()
+
+
+def parse(message: Message) -> CoordinationMessage | None:
+    """Return the message behind a Kafka record; None, with a warning, if it is not one of ours."""
+    value, key = message.value(), message.key()
+    if value is None or key is None:
+        return None
+    try:
+        parsed = decode(value)
+        where = parse_message_key(key)
+    except DamagedError as error:
+        _LOG.warning("ignoring a record on the coordination topic", offset=message.offset(), error=str(error))
+        return None
+    if (where.pair, where.instance, where.event) != (parsed.pair, parsed.instance, parsed.event):
+        _LOG.warning("ignoring a record whose key and value disagree", offset=message.offset())
+        return None
+    return parsed
+
+
+def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN401 (confluent-kafka has no types)
+    """Return a consumer that belongs to no group in effect: it commits nothing."""
+    return Consumer(
+        client_config.for_confluent(
+            props,
+            **{
+                "group.id": f"tandem-coordination-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "logger": _LibrdkafkaLog(),
+            },
+        )
+    )
+
+
+def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> int:
+    """Create the coordination topic if it is missing; return its number of partitions."""
+    found = admin.topics([topic])
+    if not found:
+        _LOG.info("creating the coordination topic", topic=topic, replication_factor=replication_factor)
+        try:
+            admin.create_topic(
+                topic,
+                partitions=1,
+                replication_factor=replication_factor,
+                config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "3600000"},
+            )
+        except TopicExistsError:
+            _LOG.info("the other instance created the coordination topic", topic=topic)
+        except PermanentError as error:
+            raise PermanentError(
+                f"cannot create the coordination topic {topic}: {error}",
+                remedy="create it (one partition, cleanup.policy=compact), or set coordination.replication_factor "
+                "to at most the number of brokers",
+            ) from error
+        found = admin.topics([topic])
+    if not found:
+        raise CoordinationError(f"the coordination topic {topic} is not there yet")
+    policy = admin.config([topic])[topic].get("cleanup.policy", "")
+    if "compact" not in policy.split(","):
+        _LOG.warning(
+            "the coordination topic is not compacted: requests may expire before they are read",
+            topic=topic,
+            cleanup_policy=policy,
+            remedy="set cleanup.policy=compact on it",
+        )
+    return len(found[0].partitions)
+
+
+class _LibrdkafkaLog:
+    """Takes librdkafka's log lines, which are about connections, into ours at debug level."""
+
+    def log(self, level: int, text: str, *args: object) -> None:
+        """Log one line."""
+        _LOG.debug("librdkafka", detail=text % args if args else text, level_no=level)
