@@ -1,0 +1,87 @@
+"""Clearing a generation: CLEARING, then the pins, then the deletion, then CLEARED. Idempotent; may stop anywhere.
+
+A reader puts its pin before it reads the chain again. If it sees no CLEARING then, its pin was there before CLEARING
+was, so whoever clears is bound to see the pin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.chain import Clearing, Entry, Kind
+from backup_avro.errors import PermanentError
+from backup_avro.fold import Generation
+from sink.chain import pins
+from sink.chain.writer import ChainWriter, now_ms
+from sink.object_store.base import ObjectStore
+
+_LOG = structlog.get_logger()
+_BATCH = 1000
+_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """Outcome: `pinned` are the pins that are waited for (nothing was deleted then); else what was deleted."""
+
+    pinned: tuple[pins.Pin, ...] = ()
+    objects: int = 0
+    bytes: int = 0
+
+
+def clear(store: ObjectStore, writer: ChainWriter, wanted: Clearing, *, stop: threading.Event) -> Cleared:
+    """Clear what `wanted` lets go of the writer's generation, or what an earlier CLEARING named.
+
+    Raises store errors and ChainError. With a pin in the way nothing is deleted: call again later.
+    """
+    state = writer.state
+    if state.clearing is None:
+        writer.append(Entry(kind=Kind.CLEARING, seq=0, prev_sha256="", incarnation="", at=0, clearing=wanted))
+    clearing = state.clearing
+    assert clearing is not None
+    pinned = pins.holding(pins.list_pins(store, state.claim.pair), state.number, now_ms(store))
+    if pinned:
+        return Cleared(pinned=tuple(pinned))
+    deleted = size = 0
+    for _ in range(_ROUNDS):
+        batch: list[str] = []
+        for key, length in _doomed(store, state, clearing):
+            batch.append(key)
+            size += length
+            if len(batch) == _BATCH:
+                store.delete(batch)
+                deleted += len(batch)
+                batch = []
+            if stop.is_set():
+                break
+        store.delete(batch)
+        deleted += len(batch)
+        for upload in list(store.list_uploads(_prefix(state))):
+            store.abort_upload(upload)
+        if stop.is_set():
+            return Cleared(objects=deleted, bytes=size)
+        if next(_doomed(store, state, clearing), None) is None:
+            writer.append(Entry(kind=Kind.CLEARED, seq=0, prev_sha256="", incarnation="", at=0, clearing=clearing))
+            _LOG.info("cleared", generation=state.number, objects=deleted, bytes=size, stays=len(clearing.stays))
+            return Cleared(objects=deleted, bytes=size)
+    raise PermanentError(
+        f"objects keep appearing under {_prefix(state)} while it is cleared",
+        remedy="another process writes there: find and stop it",
+    )
+
+
+def _prefix(state: Generation) -> str:
+    return layout.data_prefix(state.claim.pair, state.claim.instance, state.number)
+
+
+def _doomed(store: ObjectStore, state: Generation, clearing: Clearing) -> Iterator[tuple[str, int]]:
+    """Yield what is to be deleted: all below the prefix but the objects that hold a partition which stays."""
+    kept = {item.key for item in state.objects.values() if any(part.key in clearing.stays for part in item.parts)}
+    for info in store.list(_prefix(state)):
+        if info.key not in kept:
+            yield info.key, info.size

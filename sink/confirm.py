@@ -1,0 +1,45 @@
+"""Confirming, before COMPLETE, that every object of a generation is in the store as the chain says."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from backup_avro import layout
+from backup_avro.chain import StoredObject, sha256_hex
+from backup_avro.errors import DamagedError
+from backup_avro.fold import Generation
+from sink.object_store.base import ObjectMissingError, ObjectStore
+
+_READERS = 4
+
+
+def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -> int:
+    """Check presence and size of all objects by one listing; with `read_back` also their SHA-256. Return their number.
+
+    `read_back` is for stores that do not check a checksum when they take an object. Raises DamagedError naming the
+    first object that is missing or wrong.
+    """
+    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.number)
+    sizes = {info.key: info.size for info in store.list(prefix)}
+    objects = list(state.objects.values())
+    for item in objects:
+        size = sizes.get(item.key)
+        if size != item.bytes:
+            what = "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"
+            raise DamagedError(
+                f"generation {state.number}: {item.key} {what}",
+                remedy="the generation can't become complete; find out what changes the bucket, then `tandem failover`",
+            )
+    if read_back:
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
+            list(pool.map(lambda item: _read_back(store, item), objects))
+    return len(objects)
+
+
+def _read_back(store: ObjectStore, item: StoredObject) -> None:
+    try:
+        data = store.get(item.key)
+    except ObjectMissingError as error:
+        raise DamagedError(f"{item.key} vanished while it was confirmed") from error
+    if sha256_hex(data) != item.sha256:
+        raise DamagedError(f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks")
