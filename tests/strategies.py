@@ -100,7 +100,17 @@ def raw_batch(
 ) -> bytes:
     """A header with the right CRC around any payload."""
     covered = (
-        struct.pack(">hiqqqhii", attributes, last_delta, base_timestamp, max_timestamp, producer_id, 0, -1, count)
+        struct.pack(
+            ">hiqqqhii",
+            attributes,
+            last_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            min(producer_id, 0),
+            -1,
+            count,
+        )
         + payload
     )
     rest = struct.pack(">ibI", leader_epoch, 2, crc32c.crc32c(covered)) + covered

@@ -139,7 +139,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         previous = offset
         offset = base_offset + (byte >> 1)
         if byte & 1 or not previous < offset <= last_offset:
-            raise DamagedError(f"offset {offset} follows {previous} and the last one is {last_offset}")
+            raise DamagedError(f"the record after offset {previous} has none between that and {last_offset}")
         if trim and not start <= offset < stop:
             pos = end
             continue

@@ -7,11 +7,13 @@ import tracemalloc
 import zlib
 
 import fastavro
-import polars
+import polars as pl
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import logs
+from test_record import as_dict
 
 from backup_avro.container import (
     Codec,
@@ -25,8 +27,6 @@ from backup_avro.container import (
 )
 from backup_avro.errors import DamagedError
 from backup_avro.record import SCHEMA, SCHEMA_JSON, Record, decode_body, encode
-from strategies import logs
-from test_record import as_dict
 
 SYNC = bytes(range(16))
 codecs = st.sampled_from(Codec)
@@ -65,8 +65,8 @@ def test_files_come_back(codec: Codec, groups: list[list[Record]], metadata: dic
 @pytest.mark.parametrize("codec", [Codec.NULL, Codec.DEFLATE, Codec.SNAPPY])
 @given(groups=st.lists(logs(max_size=6), min_size=1, max_size=3))
 def test_a_reader_not_written_in_python_agrees(codec: Codec, groups: list[list[Record]]) -> None:
-    """polars (Rust) reads the same records; it knows no zstandard in Avro."""
-    frame = polars.read_avro(io.BytesIO(write(codec, groups)))
+    """Polars (Rust) reads the same records; it knows no zstandard in Avro."""
+    frame = pl.read_avro(io.BytesIO(write(codec, groups)))
     assert frame.to_dicts() == [as_dict(record) for group in groups for record in group]
 
 
@@ -163,7 +163,7 @@ def test_a_wrong_sync_marker_is_found() -> None:
 def test_an_unknown_codec_is_named() -> None:
     """The message says which codec, and which ones are known."""
     data = encode_header(codec=Codec.NULL, sync=SYNC).replace(b"\x08null\x00", b"\x08lzma\x00")
-    with pytest.raises(DamagedError, match="'lzma'.*known codecs: null, deflate, snappy, zstandard"):
+    with pytest.raises(DamagedError, match=r"'lzma'.*known codecs: null, deflate, snappy, zstandard"):
         decode_header(data)
 
 

@@ -10,11 +10,11 @@ import pytest
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import logs, zigzag
 
 from backup_avro.errors import DamagedError
 from backup_avro.record import SCHEMA, SCHEMA_JSON, Record, TimestampType, decode_body, encode
 from backup_avro.varint import LONG_MAX, LONG_MIN, decode_long, decode_unsigned, encode_long
-from strategies import logs, zigzag
 
 PARSED = fastavro.parse_schema(SCHEMA)
 
@@ -35,7 +35,7 @@ def as_dict(record: Record) -> dict[str, object]:
 
 @given(logs())
 def test_a_foreign_reader_sees_the_same_record(records: list[Record]) -> None:
-    """fastavro decodes what `encode` wrote, and `encode` writes what fastavro writes."""
+    """Fastavro decodes what `encode` wrote, and `encode` writes what fastavro writes."""
     for record in records:
         encoded = encode(record)
         assert fastavro.schemaless_reader(io.BytesIO(encoded), PARSED, None) == as_dict(record)
