@@ -6,6 +6,7 @@ The shell of the Spark jobs: the only module here that looks at the environment.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from backup_avro.errors import ConfigError, PermanentError
+from backup_avro.errors import ConfigError, PermanentError, TandemError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_MASTER: Final = "local[*,4]"
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
 _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
 
 
@@ -96,7 +98,43 @@ def session(
     before = SparkSession.getActiveSession()
     spark = build_session(master, name=name, extra=extra)
     try:
-        yield spark
+        with plain_errors():
+            yield spark
     finally:
         if before is None:
             spark.stop()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn what Spark raises for a task into the error that the task raised, if that was one of Tandem's own.
+
+    Any other failure of Spark becomes PermanentError with the last line of its traceback.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
+    from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise from_spark(str(error)) from error
+
+
+def from_spark(text: str) -> TandemError:
+    """Return the error that Spark's text tells of. Pure."""
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _kinds(TandemError)}
+    last = ""
+    for line in text.splitlines():
+        name, found, message = line.strip().partition(": ")
+        if found and name in known:
+            return known[name](message)
+        if found and _RAISED.fullmatch(name):
+            last = line.strip()
+    first = text.strip().partition("\n")[0]
+    return PermanentError(f"a Spark job failed: {last or first}", remedy="run again with --debug for the whole story")
+
+
+def _kinds(kind: type[TandemError]) -> Iterator[type[TandemError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds(below)

@@ -1,0 +1,181 @@
+"""`tandem verify`: read every object that the chains list, in Spark tasks, and compare it with what the chains say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from backup_avro import layout
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.fold import Generation
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectMissingError, ObjectStore
+from spark_jobs import verify_plan
+from spark_jobs.listing import list_prefixes
+from spark_jobs.read import StoreAddress
+from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PROGRESS_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far it is: objects and bytes read, and how many there are."""
+
+    objects: int
+    of_objects: int
+    bytes: int
+    of_bytes: int
+
+
+Tell = Callable[[Progress], None]
+
+
+def verify(
+    spark: SparkSession, address: StoreAddress, pair: str, *, generation: int | None = None, tell: Tell | None = None
+) -> Result:
+    """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
+
+    Generations that are being cleared are skipped. Raises ConfigError if there is nothing of that name; a damaged chain
+    is a finding, and the other generations are still verified.
+    """
+    store = address.open()
+    reader = ChainReader(store, pair)
+    numbers = [generation] if generation is not None else _numbers(reader)
+    with pins.held(store, pair, numbers, owner="verify"):
+        states, chains = _load(reader, numbers, strict=generation is not None)
+        wanted = [state for state in states if state.clearing is None and not state.gone]
+        skipped = {
+            state.number: "it is cleared" if state.gone else "it is being cleared"
+            for state in states
+            if state not in wanted
+        }
+        if generation is not None and skipped:
+            raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
+        checks = verify_plan.plan_objects(wanted)
+        results = _read_all(spark, address, checks, tell)
+        prefixes = {state.number: layout.data_prefix(pair, state.instance, state.number) for state in wanted}
+        listed = list_prefixes(spark, address, list(prefixes.values()))
+    summaries, findings = [], list(chains)
+    for state in wanted:
+        sizes = {info.key: info.size for info in listed[prefixes[state.number]]}
+        summary, found = verify_plan.summarize(state, results, sizes, verify_plan.check_state(state))
+        summaries.append(summary)
+        findings.extend(found)
+    return Result(
+        pair=pair,
+        generations=tuple(summaries),
+        findings=tuple(findings),
+        skipped={number: why for number, why in skipped.items() if why != "it is cleared"},
+    )
+
+
+def _numbers(reader: ChainReader) -> list[int]:
+    """Return the numbers to look at: those not cleared; all if a chain is damaged, as the loading then tells which."""
+    try:
+        found = [state.number for state in reader.refresh()]
+    except DamagedError:
+        found = list(range(1, reader.newest + 1))
+    if not found and not reader.newest:
+        raise ConfigError(
+            f"pair {reader.pair} has no generation under {reader.store.url}", remedy="check pair and store.root"
+        )
+    return found
+
+
+def _load(reader: ChainReader, numbers: Iterable[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
+    """Read the chains afresh, after the pins were put."""
+    states, findings = [], []
+    for number in numbers:
+        try:
+            states.append(reader.load(number))
+        except ConfigError as error:
+            if strict:
+                raise
+            findings.append(_chain(number, error))
+        except DamagedError as error:
+            findings.append(_chain(number, error))
+    return states, findings
+
+
+def _chain(number: int, error: Exception) -> Finding:
+    return Finding(generation=number, fault=Fault.CHAIN, where=f"generation {number}", message=str(error))
+
+
+def _read_all(
+    spark: SparkSession, address: StoreAddress, checks: list[ObjectCheck], tell: Tell | None
+) -> list[ObjectResult]:
+    if not checks:
+        return []
+    context = spark.sparkContext
+    tasks = verify_plan.group(checks, parallelism=context.defaultParallelism)
+    total = sum(check.item.bytes for check in checks)
+    objects, read = context.accumulator(0), context.accumulator(0)
+
+    def progress() -> Progress:
+        # A task that was tried again has counted some objects twice.
+        return Progress(
+            objects=min(objects.value, len(checks)),
+            of_objects=len(checks),
+            bytes=min(read.value, total),
+            of_bytes=total,
+        )
+
+    with _telling(progress, tell):
+        work = partial(_check_all, address, objects, read)
+        results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(work).collect()
+    return results
+
+
+def _check_all(
+    address: StoreAddress,
+    objects: Any,  # noqa: ANN401 - an accumulator of PySpark's, which has no types
+    read: Any,  # noqa: ANN401 - as above
+    checks: Iterable[ObjectCheck],
+) -> Iterator[ObjectResult]:
+    """Check one task's objects. Errors of the store end the task, and Spark tries it again."""
+    store = address.open()
+    for check in checks:
+        yield _check_one(store, check)
+        objects.add(1)
+        read.add(check.item.bytes)
+
+
+def _check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
+    try:
+        data = store.get(check.item.key)
+    except ObjectMissingError:
+        return verify_plan.missing(check)
+    except DamagedError as error:
+        return verify_plan.unreadable(check, error)
+    return verify_plan.check_object(check, data)
+
+
+@contextmanager
+def _telling(progress: Callable[[], Progress], tell: Tell | None) -> Iterator[None]:
+    """Tell the progress every two seconds, and once at the end."""
+    if tell is None:
+        yield
+        return
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(_PROGRESS_S):
+            tell(progress())
+
+    thread = threading.Thread(target=run, name="verify-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    tell(progress())

@@ -1,0 +1,348 @@
+"""What `tandem verify` looks at, and what it makes of it. Pure: states and bytes in, findings out.
+
+A finding is a mismatch: the backup is not what its chain says, or the chain not what its rules say. What is merely
+worth knowing (orphans, partitions that are not complete yet) is counted in the figures, not a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
+from backup_avro.container import Header, decompress, iter_blocks
+from backup_avro.errors import DamagedError
+from backup_avro.fold import Generation
+from backup_avro.record import Record, decode_body
+from spark_jobs.read import check_bytes, open_container
+
+#: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
+TASK_BYTES: Final = 64 * 1024 * 1024
+_MIN_TASK_BYTES: Final = 1024 * 1024
+
+
+class Fault(StrEnum):
+    """What is wrong."""
+
+    CHAIN = "chain"  # an entry is missing, damaged, or breaks a rule
+    MISSING = "missing"  # an object that the chain lists is not in the store
+    CHECKSUM = "checksum"  # its size or SHA-256 is another
+    CONTAINER = "container"  # the Avro file can't be read, or has another codec or sync marker than its generation
+    FOREIGN = "foreign"  # records of another topic or partition
+    ORDER = "order"  # offsets do not ascend
+    COUNTS = "counts"  # records, tombstones, first, last, timestamps differ from the chain's
+    TWICE = "twice"  # two parts that both count hold the same offsets
+    OUTSIDE = "outside"  # a part that counts lies where nothing was read
+    COVERAGE = "coverage"  # a base is said to be done and is not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One mismatch. `where` is an object's key, a chain entry, or topic-partition."""
+
+    generation: int
+    fault: Fault
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectCheck:
+    """An object to read and what the chain says of it; `topics` are the names behind the topic ids of its parts."""
+
+    generation: int
+    item: StoredObject
+    opening: Opening
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectResult:
+    """What reading one object showed. Figures count what was read, whatever was found."""
+
+    generation: int
+    bytes: int = 0
+    records: int = 0
+    tombstones: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationResult:
+    """Figures of one generation. `incomplete` and `tainted` name partitions; bytes are those of stored objects.
+
+    `replaced` and `orphans` are in the store, but not, or no longer, in the chain. What a running instance has uploaded
+    and not committed yet is among the orphans.
+    """
+
+    generation: int
+    instance: str
+    state: str
+    seq: int
+    objects: int
+    bytes: int
+    records: int
+    tombstones: int
+    partitions: int
+    incomplete: tuple[str, ...]
+    tainted: tuple[str, ...]
+    replaced: int
+    replaced_bytes: int
+    orphans: tuple[str, ...]
+    orphans_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The outcome of a verification. `skipped` says of which generations nothing was read, and why."""
+
+    pair: str
+    generations: tuple[GenerationResult, ...]
+    findings: tuple[Finding, ...]
+    skipped: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything is as the chains say."""
+        return not self.findings
+
+
+def state_name(state: Generation) -> str:
+    """Return one word for how far a generation has come."""
+    if state.cleared is not None:
+        return "cleared" if state.gone else "kept in part"
+    if state.clearing is not None:
+        return "clearing"
+    if state.sealed:
+        return "sealed"
+    return "complete" if state.complete else "building"
+
+
+def plan_objects(states: Iterable[Generation]) -> list[ObjectCheck]:
+    """Return every object that the chains list."""
+    return [
+        ObjectCheck(
+            generation=state.number,
+            item=item,
+            opening=state.opening,
+            topics={part.key.topic_id: _topic(state, part.key.topic_id) for part in item.parts},
+        )
+        for state in states
+        if state.opening is not None
+        for item in state.objects.values()
+    ]
+
+
+def _topic(state: Generation, topic_id: str) -> str:
+    topic = state.topics.get(topic_id)
+    return topic.name if topic is not None else topic_id
+
+
+def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[ObjectCheck]]:
+    """Cut the checks into tasks of about equal bytes: at least two per core if there is enough to do."""
+    total = sum(check.item.bytes for check in checks)
+    limit = min(TASK_BYTES, max(_MIN_TASK_BYTES, total // max(1, 2 * parallelism)))
+    tasks: list[list[ObjectCheck]] = []
+    room = 0
+    for check in checks:
+        if not tasks or room < check.item.bytes:
+            tasks.append([])
+            room = limit
+        tasks[-1].append(check)
+        room -= check.item.bytes
+    return tasks
+
+
+def check_state(state: Generation) -> list[Finding]:
+    """Return what is wrong with a generation as its chain tells it, without reading an object."""
+    findings = []
+    for key, position in sorted(state.positions.items()):
+        if position.base.complete and not _is_whole(position.base):
+            message = (
+                f"the base [{position.base.start}, {position.base.end}) is said to be done, {position.base.done} is"
+            )
+            findings.append(_finding(state, Fault.COVERAGE, state.name_of(key), message))
+    by_key: dict[PartitionKey, list[tuple[Part, str]]] = {}
+    for item, part in state.live_parts():
+        by_key.setdefault(part.key, []).append((part, item.key))
+    for key, parts in sorted(by_key.items()):
+        for part, where in parts:
+            problem = _outside(state, part)
+            if problem:
+                findings.append(_finding(state, Fault.OUTSIDE, where, f"{state.name_of(key)}: {problem}"))
+        findings.extend(_twice(state, key, parts))
+    return findings
+
+
+def _is_whole(base: Base) -> bool:
+    return base.start >= base.end or base.done == ((base.start, base.end),)
+
+
+def _outside(state: Generation, part: Part) -> str | None:
+    """Say why no reading that counts can have brought `part`, None if one can."""
+    position = state.positions.get(part.key)
+    what = f"offsets {part.first} to {part.last}"
+    if position is None:
+        return f"{what}, but the chain has no position"
+    base = position.base
+    if part.scan is None:
+        if base.end <= part.first and part.last < position.offset:
+            return None
+        return f"{what} of the tail lie outside [{base.end}, {position.offset})"
+    ranges = [*base.done, *((low, high) for low, high, attempt in base.open if attempt == part.scan)]
+    if any(low <= part.first and part.last < high for low, high in ranges):
+        return None
+    return f"{what} of base attempt {part.scan} lie outside what was read, {ranges}"
+
+
+def _twice(state: Generation, key: PartitionKey, parts: Iterable[tuple[Part, str]]) -> Iterator[Finding]:
+    ordered = sorted(parts, key=lambda item: (item[0].first, item[0].last))
+    reach: tuple[Part, str] | None = None
+    for part, where in ordered:
+        if reach is not None and part.first <= reach[0].last:
+            message = f"{state.name_of(key)}: offsets {part.first} to {part.last} overlap with {reach[1]}"
+            yield _finding(state, Fault.TWICE, where, message)
+        if reach is None or part.last > reach[0].last:
+            reach = (part, where)
+
+
+def _finding(state: Generation, fault: Fault, where: str, message: str) -> Finding:
+    return Finding(generation=state.number, fault=fault, where=where, message=message)
+
+
+def missing(check: ObjectCheck) -> ObjectResult:
+    """Return the result for an object that is not in the store."""
+    return _failed(check, Fault.MISSING, "it is in the chain, but not in the store", 0)
+
+
+def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
+    """Return the result for an object that the store itself finds damaged."""
+    return _failed(check, Fault.CHECKSUM, str(error), 0)
+
+
+def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
+    """Return what is wrong with an object's bytes: checksum first, then the container, then every record."""
+    try:
+        check_bytes(check.item, data)
+    except DamagedError as error:
+        return _failed(check, Fault.CHECKSUM, str(error.args[0]).removeprefix(check.item.key + " "), len(data))
+    try:
+        header = open_container(data)
+        _check_header(header, check.opening)
+    except DamagedError as error:
+        return _failed(check, Fault.CONTAINER, str(error), len(data))
+    records = tombstones = 0
+    findings: list[Finding] = []
+    for part in check.item.parts:
+        seen = _Seen()
+        name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
+        try:
+            for record in _records(data, header, part):
+                seen.add(record)
+        except DamagedError as error:
+            findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
+        else:
+            problems = seen.problems(part, check.topics[part.key.topic_id])
+            findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
+        records += seen.records
+        tombstones += seen.tombstones
+    return ObjectResult(
+        generation=check.generation,
+        bytes=len(data),
+        records=records,
+        tombstones=tombstones,
+        findings=tuple(findings),
+    )
+
+
+def _check_header(header: Header, opening: Opening) -> None:
+    if header.codec.value != opening.codec:
+        raise DamagedError(f"its codec is {header.codec}, that of its generation {opening.codec}")
+    if header.sync.hex() != opening.sync:
+        raise DamagedError("its sync marker is not that of its generation")
+
+
+def _records(data: bytes, header: Header, part: Part) -> Iterator[Record]:
+    for block in iter_blocks(data, header, part.start, part.end):
+        yield from decode_body(decompress(block, header.codec), block.count)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the records of one part turned out to be."""
+
+    records: int = 0
+    tombstones: int = 0
+    first: int = -1
+    last: int = -1
+    min_timestamp: int = 0
+    max_timestamp: int = 0
+    places: set[tuple[str, int]] = field(default_factory=set)
+    disorder: str | None = None
+
+    def add(self, record: Record) -> None:
+        if not self.records:
+            self.first = record.offset
+            self.min_timestamp = self.max_timestamp = record.timestamp
+        elif record.offset <= self.last and self.disorder is None:
+            self.disorder = f"offset {record.offset} follows {self.last}"
+        self.last = record.offset
+        self.records += 1
+        self.tombstones += record.value is None
+        self.min_timestamp = min(self.min_timestamp, record.timestamp)
+        self.max_timestamp = max(self.max_timestamp, record.timestamp)
+        self.places.add((record.topic, record.partition))
+
+    def problems(self, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
+        foreign = sorted(self.places - {(topic, part.key.partition)})
+        if foreign:
+            yield Fault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
+        if self.disorder is not None:
+            yield Fault.ORDER, self.disorder
+        differ = [
+            f"{name} {getattr(self, name)} instead of {getattr(part, name)}"
+            for name in ("records", "tombstones", "first", "last", "min_timestamp", "max_timestamp")
+            if getattr(self, name) != getattr(part, name)
+        ]
+        if differ:
+            yield Fault.COUNTS, ", ".join(differ)
+
+
+def _of(check: ObjectCheck, fault: Fault, message: str) -> Finding:
+    return Finding(generation=check.generation, fault=fault, where=check.item.key, message=message)
+
+
+def _failed(check: ObjectCheck, fault: Fault, message: str, size: int) -> ObjectResult:
+    return ObjectResult(generation=check.generation, bytes=size, findings=(_of(check, fault, message),))
+
+
+def summarize(
+    state: Generation, results: Iterable[ObjectResult], listed: Mapping[str, int], entries: Collection[Finding]
+) -> tuple[GenerationResult, list[Finding]]:
+    """Put a generation together. `listed` are the objects in the store (key to bytes), `entries` findings of its chain.
+
+    What was replaced is expected to be there still, or to be gone already.
+    """
+    mine = [result for result in results if result.generation == state.number]
+    replaced = {key: size for key, size in listed.items() if key in state.replaced}
+    orphans = {key: size for key, size in listed.items() if key not in state.objects and key not in state.replaced}
+    summary = GenerationResult(
+        generation=state.number,
+        instance=state.instance,
+        state=state_name(state),
+        seq=state.seq,
+        objects=len(mine),
+        bytes=sum(result.bytes for result in mine),
+        records=sum(result.records for result in mine),
+        tombstones=sum(result.tombstones for result in mine),
+        partitions=len(state.positions),
+        incomplete=tuple(sorted(state.name_of(key) for key in state.positions if not state.read_through(key))),
+        tainted=tuple(sorted(state.name_of(key) for key in state.taints)),
+        replaced=len(replaced),
+        replaced_bytes=sum(replaced.values()),
+        orphans=tuple(sorted(orphans)),
+        orphans_bytes=sum(orphans.values()),
+    )
+    return summary, [*entries, *(finding for result in mine for finding in result.findings)]
