@@ -14,7 +14,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import islice
@@ -156,7 +156,8 @@ class S3Store:
                 if _status(error) == 416:  # nothing at or past `start`
                     return b""
                 raise
-            with answer["Body"] as stream:
+            # Not `with answer["Body"] as …`: that hands out what lies below, without the checks of length and checksum.
+            with closing(answer["Body"]) as stream:
                 data = stream.read()
             if wanted and answer["ResponseMetadata"]["HTTPStatusCode"] == 200:
                 return data[start:end]  # a store may send more than it was asked for
@@ -315,20 +316,22 @@ class S3Store:
 
     def _call(self, action: str, request: Callable[[], _T]) -> _T:
         """Make one request, several times if need be, and turn what goes wrong into errors of the store."""
-        for attempt in stamina.retry_context(
-            on=_is_worth_retrying,
-            attempts=self._settings.attempts,
-            timeout=None,
-            wait_initial=self._settings.backoff_initial,
-            wait_max=self._settings.backoff_max,
-            wait_jitter=self._settings.backoff_initial,
-        ):
+        for attempt in self._attempts(_is_worth_retrying, self._settings.attempts):
             with attempt:
                 try:
                     return request()
                 except _VENDOR_ERRORS as error:
                     raise self._error_of(error, self._what(action)) from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
+        initial = self._settings.backoff_initial
+        longest = self._settings.backoff_max
+        return iter(
+            stamina.retry_context(
+                on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
+            )
+        )
 
     def _error_of(self, error: Exception, what: str) -> TandemError:
         if isinstance(error, vendor.ClientError):
@@ -402,9 +405,7 @@ class S3Store:
             self._call(f"delete {name!r}", lambda: self._client.delete_object(Bucket=self._bucket, Key=name))
 
     def _put_multipart(self, name: str, view: memoryview) -> Put:
-        for attempt in stamina.retry_context(
-            on=_UploadLostError, attempts=_RESTARTS, timeout=None, wait_initial=self._settings.backoff_initial
-        ):
+        for attempt in self._attempts(_UploadLostError, _RESTARTS):
             with attempt:
                 return self._upload(name, view, max(self._settings.multipart_part_size, -(-len(view) // _MAX_PARTS)))
         raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,666 @@
+"""The S3 store against a server that misbehaves: what is retried, what comes out, and what never does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+
+from backup_avro.errors import DamagedError, TandemError
+from sink.object_store import (
+    ObjectStore,
+    Put,
+    StoreDeniedError,
+    StoreRejectedError,
+    StoreSettings,
+    StoreTransientError,
+    StoreUnfitError,
+    UploadInfo,
+    open_store,
+)
+
+MIB = 1024 * 1024
+SECRET = "wJalrXUtnFEMI-K7MDENG"
+
+Fault = Callable[["Request"], bool]
+"""Does something to one request and tells whether that was the whole answer."""
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request to TinyS3; speaks as little S3 as the store needs."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: TinyS3
+
+    def handle_one_request(self) -> None:
+        """Go on quietly when the other side has hung up."""
+        try:
+            super().handle_one_request()
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (named so by its base)
+        """Log nothing."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:  # noqa: ARG002 (as its base has it)
+        """The server's own idea of the time."""
+        return format_datetime(self.server.clock(), usegmt=True)
+
+    def do_any(self) -> None:
+        """Let the next fault have the request, else serve it."""
+        parts = urlsplit(self.path)
+        self.key = unquote(parts.path).removeprefix("/bucket").removeprefix("/")
+        self.query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        with self.server.lock:
+            self.server.requests.append(f"{self.command} {self.key}")
+            fault = self.server.faults.pop(0) if self.server.faults else None
+        left = int(self.headers.get("Content-Length", 0))
+        pieces = []
+        while left:
+            pieces.append(self.rfile.read(min(left, 2 * MIB)))
+            left -= len(pieces[-1])
+            time.sleep(self.server.pause_between_reads)
+        self.body = b"".join(pieces)
+        if fault is None or not fault(self):
+            self.serve()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_any  # noqa: N815 (http.server looks for these names)
+
+    def serve(self) -> None:
+        """Answer as S3 would."""
+        if self.command == "PUT" and "uploadId" in self.query:
+            self.answer(200, headers={"ETag": '"part"'})
+        elif self.command == "PUT":
+            self.serve_put()
+        elif self.command == "GET" and self.key:
+            self.serve_object()
+        elif self.command == "GET":
+            self.serve_listing()
+        elif self.command == "POST":
+            self.serve_post()
+        else:
+            self.answer(204)
+
+    def serve_put(self) -> None:
+        """PUT of an object."""
+        objects = self.server.objects
+        with self.server.lock:
+            if self.headers.get("If-None-Match") == "*" and self.key in objects and not self.server.ignores_condition:
+                self.fail(412, "PreconditionFailed")
+                return
+            if not self.server.slow_check:
+                objects[self.key] = self.body
+        if self.server.slow_check:
+            time.sleep(0.05)
+            objects[self.key] = self.body
+        self.answer(200, headers={"ETag": '"x"'})
+
+    def serve_post(self) -> None:
+        """Delete a batch, begin an upload, complete one."""
+        objects = self.server.objects
+        if "delete" in self.query:
+            for key in [key for key in objects if f"<Key>{key}</Key>".encode() in self.body]:
+                del objects[key]
+            self.answer(200, b"<DeleteResult></DeleteResult>")
+        elif "uploads" in self.query:
+            self.answer(200, b"<InitiateMultipartUploadResult><UploadId>up</UploadId></InitiateMultipartUploadResult>")
+        elif self.key in objects:
+            self.fail(412, "PreconditionFailed")
+        else:
+            objects[self.key] = b"completed"
+            self.answer(200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+
+    def serve_object(self) -> None:
+        """GET of an object, whole or from some byte on."""
+        body = self.server.objects.get(self.key)
+        if body is None:
+            self.fail(404, "NoSuchKey")
+        elif "Range" in self.headers:
+            first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+            part = body[int(first) : int(last) + 1 if last else None]
+            span = f"bytes {first}-{int(first) + len(part) - 1}/{len(body)}"
+            self.answer(206, part, headers={"Content-Range": span, "Last-Modified": self.date_time_string()})
+        else:
+            self.answer(200, body, headers={"Last-Modified": self.date_time_string()})
+
+    def serve_listing(self) -> None:
+        """One page with everything below the prefix."""
+        keys = sorted(key for key in self.server.objects if key.startswith(self.query.get("prefix", "")))
+        items = "".join(
+            f"<Contents><Key>{key}</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+            for key in keys
+        )
+        self.answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>".encode())
+
+    def answer(self, status: int, body: bytes = b"", *, headers: dict[str, str] | None = None) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def fail(self, status: int, code: str, message: str = "no") -> None:
+        """Send an S3 error."""
+        self.answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
+
+    def hang_up(self) -> None:
+        """End the connection in mid-answer."""
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class TinyS3(ThreadingHTTPServer):
+    """One bucket in memory, called `bucket`, with faults for the next requests, one each."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Request)
+        self.lock = threading.Lock()
+        self.objects: dict[str, bytes] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[str] = []
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.ignores_condition = False
+        self.slow_check = False
+        self.pause_between_reads = 0.0
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@pytest.fixture
+def server() -> Iterator[TinyS3]:
+    """A server without faults."""
+    tiny = TinyS3()
+    thread = threading.Thread(target=lambda: tiny.serve_forever(poll_interval=0.02))
+    thread.start()
+    yield tiny
+    tiny.shutdown()
+    thread.join()
+    tiny.server_close()
+
+
+def settings_for(url: str, **more: Any) -> StoreSettings:
+    """Settings with little patience."""
+    chosen = {"attempts": 3, "backoff_initial": 0.01, "backoff_max": 0.05, "read_timeout": 0.4} | more
+    return StoreSettings(endpoint_url=url, access_key_id="AKIA", secret_access_key=SECRET, **chosen)
+
+
+@pytest.fixture
+def store(server: TinyS3) -> Iterator[ObjectStore]:
+    """A store on that server, at the bucket's root."""
+    opened = open_store("s3://bucket", settings_for(server.url))
+    yield opened
+    opened.close()
+
+
+def answers(status: int, code: str) -> Fault:
+    """An S3 error instead of the service."""
+
+    def fault(request: Request) -> bool:
+        request.fail(status, code)
+        return True
+
+    return fault
+
+
+def page(status: int, body: bytes) -> Fault:
+    """Some answer that isn't S3's."""
+
+    def fault(request: Request) -> bool:
+        request.answer(status, body, headers={"Content-Type": "text/html"})
+        return True
+
+    return fault
+
+
+def hangs_up(request: Request) -> bool:
+    """The connection ends before anything was done."""
+    request.hang_up()
+    return True
+
+
+def loses_the_answer(request: Request) -> bool:
+    """It is done, and the connection ends before anything was said."""
+    request.server.objects[request.key] = request.body
+    request.hang_up()
+    return True
+
+
+def times_out_after_success(request: Request) -> bool:
+    """It is done, and said too late."""
+    request.server.objects[request.key] = request.body
+    time.sleep(0.7)
+    request.close_connection = True
+    return True
+
+
+def sends_half(request: Request) -> bool:
+    """The answer ends in mid-body."""
+    body = request.server.objects[request.key]
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body[: len(body) // 2])
+    request.hang_up()
+    return True
+
+
+def stalls(request: Request) -> bool:
+    """The answer stops in mid-body and the connection stays."""
+    body = request.server.objects[request.key]
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body[: len(body) // 2])
+    request.wfile.flush()
+    time.sleep(0.7)
+    request.close_connection = True
+    return True
+
+
+def trickles(request: Request) -> bool:
+    """The answer comes slowly, in pieces that each are in time."""
+    body = request.server.objects[request.key]
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    step = -(-len(body) // 4)
+    for start in range(0, len(body), step):
+        time.sleep(0.2)
+        request.wfile.write(body[start : start + step])
+        request.wfile.flush()
+    return True
+
+
+def damages(request: Request) -> bool:
+    """The body isn't what the checksum is of."""
+    request.answer(200, b"damaged!", headers={"x-amz-checksum-crc32": "AAAAAA=="})
+    return True
+
+
+BUSY = [
+    answers(503, "SlowDown"), answers(500, "InternalError"), answers(429, "TooManyRequests"),
+    answers(409, "ConditionalRequestConflict"), answers(400, "RequestTimeout"), page(502, b"<html>bad gateway</html>"),
+    page(503, b""), page(404, b"default backend - 404"), hangs_up,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BUSY)
+def test_a_busy_store_is_asked_again(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """Twice in its way, then well: the caller sees nothing of it, whatever the call."""
+    server.objects["there"] = b"body"
+    calls: list[tuple[Callable[[], object], object]] = [
+        (lambda: store.put_if_absent("new", b"x"), Put.CREATED),
+        (lambda: store.get("there"), b"body"),
+        (lambda: store.head("there") is not None, True),
+        (lambda: [info.key for info in store.list("there")], ["there"]),
+        (lambda: store.delete(["there"]), None),
+    ]
+    for call, wanted in calls:
+        server.requests.clear()
+        server.faults = [fault, fault]
+        assert call() == wanted
+        assert len(server.requests) == 3
+    assert server.objects == {"new": b"x"}
+
+
+@pytest.mark.parametrize("fault", BUSY)
+def test_a_store_that_stays_busy_ends_in_a_transient_error(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """After the attempts that the settings allow, no more; a missing object is never read out of it."""
+    for call in (
+        lambda: store.put_if_absent("new", b"x"),
+        lambda: store.get("there"),
+        lambda: store.head("there"),
+        lambda: list(store.list("there")),
+        lambda: store.delete(["there"]),
+    ):
+        server.requests.clear()
+        server.faults = [fault] * 9
+        with pytest.raises(StoreTransientError) as caught:
+            call()
+        assert len(server.requests) == 3
+        assert server.url in str(caught.value)
+        assert "'bucket'" in str(caught.value)
+        assert caught.value.remedy
+    assert server.objects == {}
+
+
+@pytest.mark.parametrize("fault", [loses_the_answer, times_out_after_success])
+def test_after_a_lost_answer_exists_may_mean_ours(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """The put took effect, its retry meets the object: EXISTS, and our bytes are there."""
+    server.faults = [fault]
+    assert store.put_if_absent("key", b"ours") is Put.EXISTS
+    assert store.get("key") == b"ours"
+    assert server.requests == ["PUT key", "PUT key", "GET key"]
+
+
+def test_retries_send_the_same_bytes(server: TinyS3, store: ObjectStore) -> None:
+    """Large bodies go as streams; each attempt begins at the first byte."""
+    body = bytes(range(256)) * (3 * MIB // 256)
+    bodies: list[bytes] = []
+
+    def note(request: Request) -> bool:
+        bodies.append(request.body)
+        request.fail(503, "SlowDown")
+        return True
+
+    server.faults = [note, note]
+    assert store.put_if_absent("large", bytearray(body)) is Put.CREATED
+    assert [*bodies, server.objects["large"]] == [body] * 3
+
+
+@pytest.mark.parametrize("fault", [sends_half, stalls, hangs_up, damages])
+def test_a_body_cut_short_or_damaged_is_read_again(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """Never returned as if it were whole."""
+    server.objects["key"] = bytes(range(256)) * 500
+    server.faults = [fault, fault]
+    assert store.get("key") == server.objects["key"]
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [(sends_half, StoreTransientError), (stalls, StoreTransientError), (damages, DamagedError)]
+)
+def test_a_body_that_stays_bad_is_an_error(
+    server: TinyS3, store: ObjectStore, fault: Fault, kind: type[TandemError]
+) -> None:
+    """Cut short it may come whole another time; a checksum that fails every time means damage."""
+    server.objects["key"] = bytes(100_000)
+    server.faults = [fault] * 3
+    with pytest.raises(kind, match=r"'key'.*\(.+\)"):
+        store.get("key")
+
+
+def test_a_slow_answer_is_waited_for(server: TinyS3, store: ObjectStore) -> None:
+    """The read time-out counts from byte to byte and not for the whole."""
+    server.objects["key"] = bytes(100_000)
+    server.faults = [trickles]
+    assert store.get("key") == bytes(100_000)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("checksums", ["when_supported", "when_required"])
+def test_a_slow_upload_may_take_longer_than_the_connect_timeout(server: TinyS3, checksums: str) -> None:
+    """The time-out of a write counts for each piece: a slow link must not fail every large object."""
+    server.pause_between_reads = 0.05
+    settings = settings_for(server.url, connect_timeout=0.3, read_timeout=5.0, checksums=checksums)
+    store = open_store("s3://bucket", settings)
+    assert store.put_if_absent("key", bytes(32 * MIB)) is Put.CREATED
+    assert server.requests == ["PUT key"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(403, "InvalidAccessKeyId"), (403, "SignatureDoesNotMatch"), (403, "AccessDenied"), (401, "401")],
+)
+def test_wrong_keys_are_told_at_once_and_never_shown(
+    server: TinyS3, store: ObjectStore, status: int, code: str
+) -> None:
+    """No retry; the message names bucket, key, address and remedy, and no secret."""
+    calls: dict[str, Callable[[], object]] = {
+        "key": lambda: store.put_if_absent("key", b"x"),
+        "k2": lambda: store.get("k2"),
+        "k3": lambda: store.head("k3"),
+        "k4": lambda: list(store.list("k4")),
+        "k5": lambda: store.delete(["k5"]),
+        "k6": lambda: list(store.list_uploads("k6")),
+    }
+    for name, call in calls.items():
+        server.requests.clear()
+        server.faults = [answers(status, code)] * 2
+        with pytest.raises(StoreDeniedError) as caught:
+            call()
+        assert len(server.requests) == 1
+        message = str(caught.value)
+        assert all(part in message for part in (name, "'bucket'", server.url, code, "("))
+        cause = caught.value.__cause__
+        assert SECRET not in message + repr(caught.value) + repr(cause) + str(vars(cause))
+
+
+def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:
+    """Where the provider chain finds nothing it is said what to set."""
+    empty = tmp_path_factory.mktemp("home")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(empty / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, attempts=1))
+    with pytest.raises(StoreDeniedError, match=r"no credentials found \(set access_key_id"):
+        store.head("key")
+    assert server.requests == []
+    store.close()
+
+
+def test_nobody_listens() -> None:
+    """A wrong port or a server that is down: transient, with the address in the message."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        store = open_store("s3://bucket", settings_for(url, attempts=2))
+        with pytest.raises(StoreTransientError, match=rf"{url}.*\(check that endpoint_url"):
+            store.put_if_absent("key", b"x")
+        store.close()
+
+
+def test_https_to_a_server_without_tls(server: TinyS3) -> None:
+    """Told at once with what to change."""
+    store = open_store("s3://bucket", settings_for(server.url.replace("http:", "https:"), attempts=2))
+    with pytest.raises((StoreDeniedError, StoreTransientError), match=r"\(.*(http://|endpoint_url)"):
+        store.head("key")
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "fault", [page(200, b""), page(200, b"<html><body>log in</body></html>"), page(200, b"welcome")]
+)
+def test_an_answer_that_is_no_listing_is_not_an_empty_one(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """A proxy's page with status 200 must not look like a store without objects."""
+    server.faults = [fault] * 3
+    with pytest.raises(StoreTransientError, match="list 'p/'"):
+        list(store.list("p/"))
+
+
+def test_a_store_that_ignores_the_condition_is_unfit(server: TinyS3, store: ObjectStore) -> None:
+    """It says 200 twice; the probe refuses it and cleans up."""
+    server.ignores_condition = True
+    with pytest.raises(StoreUnfitError, match=r"replaced the existing object .*\(use a store that honours If-None"):
+        store.probe("p")
+    assert server.objects == {}
+
+
+def test_a_store_that_lacks_the_condition_is_unfit(server: TinyS3, store: ObjectStore) -> None:
+    """It says NotImplemented; that is told as what it means."""
+    server.faults = [answers(501, "NotImplemented")]
+    with pytest.raises(StoreUnfitError, match=r"NotImplemented.*\(use a store"):
+        store.probe("p")
+
+
+def test_a_store_that_looks_first_and_writes_later_is_unfit(server: TinyS3, store: ObjectStore) -> None:
+    """One writer after the other it is right, at once it is not; servers like that were released."""
+    server.slow_check = True
+    with pytest.raises(StoreUnfitError, match="writers at once"):
+        store.probe("p")
+    assert server.objects == {}
+
+
+def test_a_fit_store_passes_the_probe(server: TinyS3, store: ObjectStore) -> None:
+    """Nothing is left of it. This server completes uploads without their parts, so there is a warning of that."""
+    (warning,) = store.probe("p")
+    assert "large objects go in one request" in warning
+    assert server.objects == {}
+
+
+def test_the_probe_tells_of_wrong_keys_and_missing_rights(server: TinyS3, store: ObjectStore) -> None:
+    """At its first request, and at deleting too: a store that can't be cleared is of no use."""
+    server.faults = [answers(403, "SignatureDoesNotMatch")]
+    with pytest.raises(StoreDeniedError, match="secret_access_key"):
+        store.probe("p")
+    server.requests.clear()
+    store.probe("p")
+    deletes = next(
+        number for number, request in enumerate(server.requests) if request.startswith("POST ") and number > 20
+    )
+    server.faults = [lambda _: False] * deletes + [answers(403, "AccessDenied")]
+    with pytest.raises(StoreDeniedError, match="delete"):
+        store.probe("p")
+
+
+def test_the_probe_tells_of_clocks_that_differ(server: TinyS3, store: ObjectStore) -> None:
+    """Signatures fail at 15 minutes; said before that."""
+    server.clock = lambda: datetime.now(UTC) + timedelta(minutes=10)
+    assert any("clock" in warning for warning in store.probe("p"))
+
+
+def test_now_is_the_store_s_time(server: TinyS3, store: ObjectStore) -> None:
+    """Asked for when no answer came yet, then carried on without asking; error answers tell the time as well."""
+    server.clock = lambda: datetime(2031, 1, 1, tzinfo=UTC)
+    first = store.now()
+    assert datetime(2031, 1, 1, tzinfo=UTC) <= first < datetime(2031, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert len(server.requests) == 1
+    time.sleep(0.05)
+    assert store.now() - first >= timedelta(seconds=0.05)
+    assert len(server.requests) == 1
+    server.clock = lambda: datetime(2032, 1, 1, tzinfo=UTC)
+    assert store.head("missing") is None
+    assert store.now().year == 2032
+
+
+def test_delete_looks_at_each_key_s_outcome(server: TinyS3, store: ObjectStore) -> None:
+    """A 200 for the batch may hide failures: busy keys are tried again, denied ones are told, the others are gone."""
+
+    def partly(code: str) -> Fault:
+        def fault(request: Request) -> bool:
+            server.objects.pop("a", None)
+            error = f"<Error><Key>b</Key><Code>{code}</Code><Message>m</Message></Error>"
+            request.answer(200, f"<DeleteResult>{error}</DeleteResult>".encode())
+            return True
+
+        return fault
+
+    server.objects = {"a": b"", "b": b""}
+    server.faults = [partly("SlowDown")]
+    store.delete(["a", "b"])
+    assert server.objects == {}
+    server.objects = {"a": b"", "b": b""}
+    server.faults = [partly("AccessDenied")]
+    with pytest.raises(StoreDeniedError, match="delete 'b'"):
+        store.delete(["a", "b"])
+    server.faults = [partly("InternalError")] * 3
+    with pytest.raises(StoreTransientError, match="delete 'b'"):
+        store.delete(["a", "b"])
+    server.faults = [partly("NoSuchKey")]
+    store.delete(["a", "b"])
+
+
+@pytest.mark.parametrize("fault", [answers(501, "NotImplemented"), answers(400, "MissingContentMD5")])
+def test_a_server_without_batches_deletes_one_by_one(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+    """Once found out, it isn't asked for a batch again."""
+    server.faults = [fault]
+    store.delete(["a", "b"])
+    store.delete(["c"])
+    assert server.requests == ["POST ", "DELETE a", "DELETE b", "DELETE c"]
+
+
+def test_a_rejected_request_is_permanent(server: TinyS3, store: ObjectStore) -> None:
+    """Not tried again."""
+    server.faults = [answers(400, "InvalidArgument")]
+    with pytest.raises(StoreRejectedError, match="InvalidArgument"):
+        store.put_if_absent("key", b"x")
+    assert len(server.requests) == 1
+
+
+@pytest.fixture
+def multipart(server: TinyS3) -> Iterator[Any]:
+    """A store that was told that multipart uploads are sound here; parts of 5 MiB."""
+    opened: Any = open_store(
+        "s3://bucket", settings_for(server.url, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB)
+    )
+    opened._multipart = True
+    yield opened
+    opened.close()
+
+
+BODY = bytes(6 * MIB)
+BEGIN, PART, COMPLETE, ABORT = "POST big", "PUT big", "POST big", "DELETE big"
+
+
+def passes(_: Request) -> bool:
+    """No fault."""
+    return False
+
+
+def test_a_multipart_upload(server: TinyS3, multipart: ObjectStore) -> None:
+    """Begin, parts, complete; when the object exists the upload is aborted."""
+    assert multipart.put_if_absent("big", BODY) is Put.CREATED
+    assert server.requests == [BEGIN, PART, PART, COMPLETE]
+    server.requests.clear()
+    assert multipart.put_if_absent("big", BODY) is Put.EXISTS
+    assert server.requests == [BEGIN, PART, PART, COMPLETE, ABORT]
+
+
+def test_a_failed_part_aborts_the_upload(server: TinyS3, multipart: ObjectStore) -> None:
+    """The first error is the one that is told, even if aborting fails as well."""
+    server.faults = [passes, passes, answers(403, "AccessDenied"), answers(500, "InternalError")]
+    with pytest.raises(StoreDeniedError, match="upload part 2 of 'big'"):
+        multipart.put_if_absent("big", BODY)
+    assert server.requests == [BEGIN, PART, PART, ABORT, ABORT]
+    assert server.objects == {}
+
+
+@pytest.mark.parametrize("fault", [answers(409, "ConditionalRequestConflict"), answers(404, "NoSuchUpload")])
+def test_a_conflict_on_completion_begins_the_upload_anew(server: TinyS3, multipart: ObjectStore, fault: Fault) -> None:
+    """S3 wants all parts again after a conflict; so does an upload that someone aborted."""
+    server.faults = [passes, passes, passes, fault]
+    assert multipart.put_if_absent("big", BODY) is Put.CREATED
+    assert server.requests.count(PART) == 4
+    assert server.requests.count(ABORT) == 1
+
+
+def test_conflicts_without_end_are_transient(server: TinyS3, multipart: ObjectStore) -> None:
+    """Given up after three uploads, each aborted."""
+    conflict = answers(409, "ConditionalRequestConflict")
+    server.faults = [passes, passes, passes, conflict, passes] * 3
+    with pytest.raises(StoreTransientError, match="'big'"):
+        multipart.put_if_absent("big", BODY)
+    assert server.requests.count(ABORT) == 3
+
+
+def test_a_completion_whose_answer_was_lost(server: TinyS3, multipart: ObjectStore) -> None:
+    """The retry finds the upload gone and the object there: EXISTS, maybe ours."""
+    server.faults = [passes, passes, passes, loses_the_answer, answers(404, "NoSuchUpload")]
+    assert multipart.put_if_absent("big", BODY) is Put.EXISTS
+
+
+def test_aborting_a_missing_upload_is_no_error(server: TinyS3, store: ObjectStore) -> None:
+    """Someone else was first."""
+    server.faults = [answers(404, "NoSuchUpload")]
+    store.abort_upload(UploadInfo(key="a", upload_id="u", initiated=datetime.now(UTC)))
+    assert server.requests == ["DELETE a"]
+
+
+def test_many_threads_share_one_store(server: TinyS3, store: ObjectStore) -> None:
+    """Faults of one request don't reach another."""
+    server.faults = [answers(503, "SlowDown"), passes] * 10
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda number: store.put_if_absent(f"k{number}", b"%d" % number), range(40)))
+    assert outcomes == [Put.CREATED] * 40
+    assert server.objects == {f"k{number}": b"%d" % number for number in range(40)}
