@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from backup_avro.errors import TandemError
@@ -28,6 +30,8 @@ OLDEST_JAVA = 17
 _COMPLETE = ".complete"
 _MEGABYTES = 45
 _FETCH_TIMEOUT_S = 900.0
+_ATTEMPTS = 3
+_PAUSE_S = 2.0
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Path:
@@ -135,24 +139,16 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str]) -> None:
             *("-ivy", str(ivy_file), "-cache", str(ivy_cache)),
             *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
         ]
-        with log.open("wb") as output:
-            try:
-                ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=dict(environment),
-                    timeout=_FETCH_TIMEOUT_S,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                ended = -1
-        if ended != 0 or not any(jars.glob(f"kafka_2.13-{KAFKA_VERSION}.jar")):
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(_PAUSE_S)  # a registry that was busy; what has come so far need not come again
+            if _run(command, log, environment) and (jars / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+                break
+        else:
             raise DownloadFailedError(
                 f"could not fetch the jars of Kafka {KAFKA_VERSION}: {_reason(log)}",
                 remedy=f"check the network and try again; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… "
-                f"-Dhttps.proxyPort=…'; without network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
+                f"-Dhttps.proxyPort=…'; without a network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
                 f"Kafka {KAFKA_VERSION}; details in {log}",
             )
         (jars / _COMPLETE).touch()
@@ -163,22 +159,33 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str]) -> None:
     log.unlink(missing_ok=True)
 
 
+def _run(command: list[str], log: Path, environment: Mapping[str, str]) -> bool:
+    """Run Ivy, its output in `log`; whether it went well."""
+    with log.open("wb") as output:
+        try:
+            ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=dict(environment),
+                timeout=_FETCH_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            output.write(f"\n:::: ERRORS\ntimed out after {_FETCH_TIMEOUT_S:.0f} s\n".encode())
+            return False
+    return ended.returncode == 0
+
+
 def _reason(log: Path) -> str:
-    """Return the line of Ivy's log that says most."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    for words in (
-        "UnknownHost",
-        "Server access error",
-        "SSLHandshake",
-        "timed out",
-        "UNRESOLVED",
-        "unresolved",
-        "rror",
-    ):
-        for line in lines:
-            if words in line:
-                return line[:300]
-    return lines[-1][:300] if lines else "Ivy said nothing"
+    """Return the line of Ivy's log that says most: its first error, else what it did not find, else the last one."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    for line, following in pairwise(lines):
+        if line == ":::: ERRORS":
+            return following[:300]
+    missing = [line for line in lines if line.endswith(": not found")]
+    return next(iter(missing + lines[-1:]), "Ivy said nothing").strip(": ")[:300]
 
 
 def _spark_jars() -> Path:
@@ -195,7 +202,7 @@ def main() -> int:
     try:
         folder = kafka_jars(say=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201 - a command line
     except TandemError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error.args[0]}\nwhat to do: {error.remedy}", file=sys.stderr)  # noqa: T201
         return int(error.exit_code)
     print(folder)  # noqa: T201
     return 0

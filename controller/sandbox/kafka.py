@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from controller.sandbox.errors import ServerFailedError
 from controller.sandbox.jars import find_java, kafka_jars
 from controller.sandbox.process import ProcessId
-from controller.sandbox.server import LocalServer
+from controller.sandbox.server import LocalServer, last_lines
 
 # Fit for a sandbox: one node, few and small internal topics, a cleaner and a retention check that come by often.
 # Documented at https://kafka.apache.org/43/configuration/broker-configs/.
@@ -113,6 +113,7 @@ class KafkaServer(LocalServer):
         """Make the data folder ready; the mark is written last, so a format that was cut off is done again."""
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with self.log.open("ab") as output:
+            begin = output.seek(0, os.SEEK_END)
             ended = subprocess.run(  # noqa: S603 - a fixed command, no shell
                 [
                     *self._java("-Xmx128m"),
@@ -126,7 +127,10 @@ class KafkaServer(LocalServer):
                 check=False,
             ).returncode
         if ended != 0:
-            raise ServerFailedError(f"{self.title}: could not format {self.data}", remedy=f"its log is {self.log}")
+            raise ServerFailedError(
+                f"{self.title}: could not format {self.data}:\n{last_lines(self._log_since(begin))}",
+                remedy=f"the whole log is {self.log}",
+            )
         (self.folder / _FORMATTED).write_text(f"{cluster_id}\n", encoding="ascii")
 
     def _java(self, *options: str) -> list[str]:

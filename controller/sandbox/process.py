@@ -51,10 +51,13 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def _state_and_start(pid: int) -> tuple[str, str] | None:
-    """Return (state letter, start time) of a live process, None when there is none or only its exit status is left."""
+    """Return (state letter, start time) of a live process, None when there is none or only its exit status is left.
+
+    A process of several threads that was killed may show as a zombie while some of them, and its sockets, still exist.
+    """
     if _BOOT_ID.exists():
         fields = _stat_fields(pid)
-        if not fields or fields[0] in "ZX":
+        if not fields or (fields[0] in "ZX" and int(fields[17]) <= 1):
             return None
         # Clock ticks since boot; the boot id keeps two boots apart.
         return fields[0], f"{_BOOT_ID.read_text(encoding='ascii').strip()}/{fields[19]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import time
@@ -16,6 +17,7 @@ from controller.sandbox.ports import LOOPBACK, is_free, pick_ports
 from controller.sandbox.process import ProcessId, ServerProcess
 
 _BIND_FAILED = re.compile(rb"address already in use|BindException|SocketServer failed to bind", re.IGNORECASE)
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)")
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 12
 _LOG_LIMIT_BYTES = 16 * 1024 * 1024
@@ -32,6 +34,12 @@ class ServerState(Enum):
     SILENT = "silent"  # the process is there but does not answer
     DEAD = "dead"  # started, not stopped, and yet gone
     STOPPED = "stopped"
+
+
+def last_lines(log: bytes) -> str:
+    """Return the end of a log, indented for a message, without the stack frames of Java."""
+    lines = [line for line in log.decode(errors="replace").splitlines() if line.strip() and not _FRAME.match(line)]
+    return "\n".join(f"  {line}" for line in lines[-_TAIL_LINES:])
 
 
 class LocalServer(ABC):
@@ -201,19 +209,21 @@ class LocalServer(ABC):
 
     def _failure(self, log_begin: int) -> PortTakenError | ServerFailedError:
         """Tell from the log since byte `log_begin` why the server ended."""
-        with self.log.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(log_begin, size - _TAIL_BYTES))
-            text = log.read()
+        text = self._log_since(log_begin)
         if _BIND_FAILED.search(text):
             return PortTakenError(
                 f"{self.title}: another process was faster to listen on one of {sorted(self._ports.values())}",
                 remedy="start it again",
             )
-        tail = "\n  ".join(text.decode(errors="replace").strip().splitlines()[-_TAIL_LINES:])
         return ServerFailedError(
-            f"{self.title} ended by itself; its last words:\n  {tail}\n", remedy=f"the whole log is {self.log}"
+            f"{self.title} ended by itself; its last words:\n{last_lines(text)}", remedy=f"the whole log is {self.log}"
         )
+
+    def _log_since(self, begin: int) -> bytes:
+        with self.log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(begin, size - _TAIL_BYTES))
+            return log.read()
 
     def stop(self) -> None:
         """Stop in order, by SIGTERM, and after a grace time by SIGKILL. Stopping twice is no error."""

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import reduce
-from urllib.parse import quote
 
 _SIGNED = "host;x-amz-content-sha256;x-amz-date"
 
@@ -29,11 +28,11 @@ class S3Key:
 def authorization(
     method: str, address: str, path: str, body_sha256: str, *, key: S3Key, region: str, at: datetime
 ) -> str:
-    """Return the Authorization header for a request without query, signed at `at` (UTC)."""
+    """Return the Authorization header for a request without query, signed at `at` (UTC); `path` is percent-encoded."""
     stamp = at.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     headers = f"host:{address}\nx-amz-content-sha256:{body_sha256}\nx-amz-date:{stamp}\n"
-    request = "\n".join((method, quote(path), "", headers, _SIGNED, body_sha256))
+    request = f"{method}\n{path}\n\n{headers}\n{_SIGNED}\n{body_sha256}"
     to_sign = "\n".join(("AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()))
     signing_key = reduce(_hmac, scope.split("/"), f"AWS4{key.secret_key}".encode())
     signature = _hmac(signing_key, to_sign).hex()
