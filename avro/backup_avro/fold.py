@@ -7,7 +7,7 @@ refuse the same entries. An entry that breaks a rule raises ChainError and leave
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backup_avro import layout
 from backup_avro.chain import (
@@ -143,6 +143,20 @@ class Generation:
             for part in item.parts:
                 if self.counts(part):
                     yield item, part
+
+    def frozen_copy(self) -> Generation:
+        """Return a copy that later entries do not change. Entries replace values and never change one in place."""
+        return replace(
+            self,
+            positions=dict(self.positions),
+            positions_seq=dict(self.positions_seq),
+            topics=dict(self.topics),
+            groups=dict(self.groups),
+            objects=dict(self.objects),
+            replaced=dict(self.replaced),
+            taints=dict(self.taints),
+            moments=list(self.moments),
+        )
 
     def apply(self, entry: Entry, sha256: str) -> None:
         """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule."""

@@ -1,0 +1,46 @@
+"""`tandem run`: one instance, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import typer
+
+from backup_avro.errors import ExitCode
+from controller import log
+from controller.cli.context import ConfigOption, SetOption, load
+
+app = typer.Typer()
+
+
+@app.command()
+def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> int:
+    """Run one instance of the pair until SIGTERM. Logs go to stderr.
+
+    It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
+    """
+    from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
+    from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
+    from controller.wiring import store_of  # noqa: PLC0415
+
+    settings = load(context, config, overrides)
+    incarnation = new_incarnation()
+    log.configure(level=settings.log.level, fmt=settings.log.format)
+    log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
+    stop, wake = threading.Event(), threading.Event()
+
+    def on_signal(_: int, __: object) -> None:
+        stop.set()
+        wake.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    store = store_of(settings)
+    try:
+        parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
+        return int(Instance(settings, parts, stop=stop, wake=wake).run())
+    except StoppedEarlyError:
+        return int(ExitCode.OK)
+    finally:
+        store.close()

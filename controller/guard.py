@@ -1,0 +1,74 @@
+"""The cluster as a pipeline and the controller see it: guarded topics, topic ids, consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from backup_avro.chain import GroupOffset, PartitionKey, Topic
+from backup_avro.coverage import Guarded
+from controller.config import Config
+from sink.source.cluster import ClusterAdmin
+
+_LOG = structlog.get_logger()
+
+
+class GuardedCluster:
+    """Implements `sink.topics.Cluster` for one configuration. Names each missing topic once."""
+
+    def __init__(self, admin: ClusterAdmin, config: Config) -> None:
+        self._admin = admin
+        self._config = config
+        self._missing: frozenset[str] = frozenset()
+
+    def guarded(self) -> Sequence[Topic]:
+        """Return the guarded topics that exist now, with their configuration."""
+        topics = self._config.topics
+        found = [info for info in self._admin.topics(topics.include, topics.patterns) if self._config.guards(info.name)]
+        missing = frozenset(topics.include) - {info.name for info in found}
+        for name in sorted(missing - self._missing):
+            _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)
+        for name in sorted(self._missing - missing):
+            _LOG.info("a missing topic is there now", topic=name)
+        self._missing = missing
+        configs = self._admin.config([info.name for info in found]) if found else {}
+        return [
+            Topic(
+                name=info.name,
+                topic_id=info.topic_id,
+                partitions=len(info.partitions),
+                replication_factor=info.replication_factor,
+                config=configs.get(info.name, {}),
+            )
+            for info in found
+        ]
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Return the present topic id of each name that exists."""
+        return {info.name: info.topic_id for info in self._admin.topics(names)}
+
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
+        """Return the committed offsets of the guarded groups on these topics."""
+        ids = {topic.name: topic.topic_id for topic in topics}
+        answer = self._admin.group_offsets(ids)
+        for group, error in answer.failed.items():
+            _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+        return {
+            group: tuple(
+                GroupOffset(
+                    key=PartitionKey(ids[tp.topic], tp.partition),
+                    offset=item.offset,
+                    epoch=item.leader_epoch,
+                    metadata=item.metadata,
+                )
+                for tp, item in sorted(offsets.items())
+            )
+            for group, offsets in answer.groups.items()
+            if self._config.groups.guards(group)
+        }
+
+
+def as_guarded(cluster_id: str, topics: Sequence[Topic]) -> Guarded:
+    """Return what the rules need to know of the guarded topics."""
+    return Guarded(cluster_id=cluster_id, topics={topic.topic_id: (topic.name, topic.partitions) for topic in topics})

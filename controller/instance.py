@@ -1,0 +1,301 @@
+"""The process of one instance: observe, decide, apply, execute, once a tick. Everything slow happens elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from functools import partial
+from typing import Any
+
+import structlog
+
+from backup_avro.chain import Topic
+from backup_avro.coordination import Event, Position
+from backup_avro.coverage import Guarded
+from backup_avro.errors import ExitCode, RefusedError
+from controller.config import Config
+from controller.decide import (
+    Action,
+    AskPeer,
+    ClaimNext,
+    Clear,
+    Complete,
+    Decision,
+    Drain,
+    Halt,
+    Seal,
+    StartPipeline,
+    TakeOver,
+    decide,
+)
+from controller.guard import as_guarded
+from controller.machine import RoleMachine
+from controller.observation import Observation, Peer, Role
+from controller.runs import Runs
+from controller.setup import Parts
+from controller.tasks import TaskBoard, Tasks
+from controller.watch import StoreView, StoreWatch
+from controller.wiring import opening_of, pipeline_policy_of, policy_of
+from sink.chain.writer import now_ms
+from sink.pipeline import PipelineReport
+from sink.source.fetcher import RawFetcher
+from sink.survey import Surveyor
+from sink.transcode.reference import ReferenceTranscoder
+
+_LOG = structlog.get_logger()
+_ASK_AGAIN_S = 10.0
+_POSITIONS_IN_HEARTBEAT = 200
+_LEAVE_S = 3.0
+
+
+def new_incarnation() -> str:
+    """Return the id of a process life."""
+    return str(uuid.uuid4())
+
+
+class Instance:
+    """One incarnation at work. `run` ends when `stop` is set, or when it must not go on."""
+
+    def __init__(self, config: Config, parts: Parts, *, stop: threading.Event, wake: threading.Event) -> None:
+        self._config = config
+        self._parts = parts
+        self._stop = stop
+        self._wake = wake
+        self._abort = threading.Event()
+        self._policy = policy_of(config)
+        self._machine = RoleMachine()
+        self._board = TaskBoard()
+        self._tasks = Tasks(
+            store=parts.store,
+            cluster=parts.cluster,
+            identity=parts.identity,
+            opening=partial(opening_of, config),
+            read_back=config.store.checksums == "when_required",
+            publish=self._publish,
+            stop=self._abort,
+        )
+        self._runs = Runs(
+            store=parts.store,
+            cluster=parts.cluster,
+            open_source=lambda: RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed"),
+            transcoder=ReferenceTranscoder(),
+            policy=pipeline_policy_of(config),
+            abort=self._abort,
+        )
+        heartbeat_s = self._policy.heartbeat_s
+        self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
+        self._surveyor = Surveyor(cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None)
+        self._topics: tuple[Topic, ...] | None = None
+        self._asked: dict[int, float] = {}
+        self._asked_last: dict[int, float] = {}
+        self._heartbeat_mono = 0.0
+        self._started = time.monotonic()
+        self._last: Decision | None = None
+
+    def run(self) -> ExitCode:
+        """Tick until told to stop, then leave in order. Raises RefusedError and DamagedError on what must not go on."""
+        self._watch.start()
+        self._surveyor.start()
+        _LOG.info("running", first=self._config.first, peer=self._config.peer_instance)
+        tick_s = min(1.0, self._policy.heartbeat_s)
+        try:
+            while not self._stop.is_set():
+                if self._watch.damage is not None:
+                    raise self._watch.damage
+                self._tick()
+                if self._machine.role is Role.HALTED:
+                    raise self._board.fenced or RefusedError(
+                        "another process with this instance name has taken over",
+                        remedy="run one process per instance name",
+                    )
+                if self._board.refused is not None:
+                    raise self._board.refused
+                self._wake.wait(tick_s)
+                self._wake.clear()
+        finally:
+            self._leave()
+        return ExitCode.OK
+
+    # --- observe ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        survey = self._surveyor.take()
+        if survey is not None:
+            self._topics = tuple(survey.topics)
+        view = self._watch.view
+        if view is not None and self._parts.coordination.caught_up:
+            seen = self._observe(view)
+            decision = decide(self._machine.role, seen, self._policy)
+            self._apply(decision)
+            for action in decision.actions:
+                self._execute(action)
+        if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
+            self._heartbeat(view)
+
+    def _observe(self, view: StoreView) -> Observation:
+        peer = self._parts.bulletin.peer()
+        identity = self._parts.identity
+        return Observation(
+            now_mono=time.monotonic(),
+            at=now_ms(self._parts.store),
+            me=identity.instance,
+            incarnation=identity.incarnation,
+            started_mono=self._started,
+            generations=view.generations,
+            newest=view.newest,
+            guarded=self._guarded(),
+            peer=Peer(
+                instance=peer.instance,
+                heard_mono=peer.heard_mono,
+                left=peer.left,
+                progressed_mono=view.grew_mono.get(peer.instance),
+            ),
+            twin=self._parts.bulletin.twin(),
+            activations=self._parts.bulletin.activations(),
+            pipelines=self._runs.states(),
+            tasks=self._board.under_way(view.began_mono),
+            asked_mono=dict(self._asked),
+        )
+
+    def _guarded(self) -> Guarded | None:
+        if self._topics is None or self._surveyor.trouble is not None or not self._topics:
+            return None
+        return as_guarded(self._parts.identity.cluster_id, self._topics)
+
+    # --- apply and execute ------------------------------------------------------------------------------------------
+
+    def _apply(self, decision: Decision) -> None:
+        before = self._machine.role
+        trigger = self._machine.move_to(decision.role)
+        if trigger is not None:
+            _LOG.info("role", was=before.value, now=decision.role.value, trigger=trigger)
+            self._heartbeat_mono = 0.0
+        if self._last is None or (self._last.reason, self._last.detail) != (decision.reason, decision.detail):
+            _LOG.info("decision", role=decision.role.value, reason=decision.reason.value)
+        self._last = decision
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case Halt(reason=reason):
+                _LOG.error("halting", reason=reason.value)
+            case TakeOver(generation=number):
+                self._task(action, lambda: self._tasks.take_over(number))
+            case ClaimNext(generation=number, reason=reason, detail=detail):
+                why = f"{reason.value}: {detail}" if detail else reason.value
+                self._task(action, lambda: self._tasks.claim(number, why))
+            case StartPipeline(generation=number, resumed=resumed):
+                self._task(action, lambda: self._start(number, resumed=resumed))
+            case Drain(generation=number, reason=reason):
+                _LOG.info("draining", generation=number, reason=reason.value)
+                self._runs.drain(number)
+            case Complete(generation=number):
+                self._task(action, lambda: self._complete(number))
+            case Seal(generation=number, successor=successor):
+                self._task(action, lambda: self._tasks.seal(number, successor))
+            case Clear(generation=number, clearing=clearing):
+                self._runs.forget(number)
+                self._task(action, lambda: self._tasks.clear(number, clearing))
+            case AskPeer(generation=number, reason=reason):
+                self._ask(number, reason.value)
+
+    def _task(self, action: Action, work: Any) -> None:  # noqa: ANN401 (a callable without arguments)
+        assert not isinstance(action, Halt)
+
+        def done() -> None:
+            try:
+                work()
+            finally:
+                self._watch.hurry()
+
+        self._board.submit((type(action).__name__, action.generation), done)
+
+    def _start(self, number: int, *, resumed: bool) -> None:
+        # After a failure, or a drain, only the chain in S3 says where to go on.
+        writer = self._tasks.reload(number) if self._runs.has(number) else self._tasks.writers.get(number)
+        self._runs.start(writer or self._tasks.reload(number), resumed=resumed)
+        _LOG.info("reading", generation=number)
+
+    def _complete(self, number: int) -> None:
+        done = threading.Event()
+
+        def between_commits(writer: Any) -> None:  # noqa: ANN401 (a ChainWriter)
+            try:
+                self._tasks.complete(writer)
+            finally:
+                done.set()
+
+        self._runs.get(number).request(between_commits)
+        while not done.wait(0.1) and not self._abort.is_set():
+            if self._runs.states()[number].failed_mono is not None:
+                return
+
+    def _ask(self, number: int, reason: str) -> None:
+        now = time.monotonic()
+        self._asked.setdefault(number, now)
+        if now - self._asked_last.get(number, -_ASK_AGAIN_S) >= _ASK_AGAIN_S:
+            self._asked_last[number] = now
+            _LOG.info("asking the peer to take its turn", generation=number, reason=reason)
+            self._publish(Event.ACTIVATE, target=self._config.peer_instance, generation=number, reason=reason)
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    def _publish(self, event: Event, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+        self._parts.coordination.publish(event, at=now_ms(self._parts.store), **fields)
+
+    def _heartbeat(self, view: StoreView | None) -> None:
+        self._heartbeat_mono = time.monotonic()
+        reports = self._runs.reports()
+        newest = reports[-1] if reports else None
+        state = None
+        if view is not None and newest is not None:
+            state = next((g for g in view.generations if g.number == newest.generation), None)
+        positions: tuple[Position, ...] = ()
+        if state is not None:
+            positions = tuple(
+                Position(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
+                for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
+            )
+        details = {"reason": self._last.reason.value} if self._last is not None else {}
+        if newest is not None:
+            details |= _details(newest)
+        if self._watch.trouble is not None:
+            details["store"] = self._watch.trouble
+        if self._surveyor.trouble is not None:
+            details["brokers"] = self._surveyor.trouble
+        self._publish(
+            Event.PROGRESS,
+            state=self._machine.role.value,
+            generation=None if newest is None else newest.generation,
+            chain_seq=None if state is None else state.seq,
+            lag_records=None if newest is None else newest.lag_records,
+            positions=positions,
+            details=details,
+        )
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        grace_s = self._config.shutdown.grace.total_seconds()
+        deadline = time.monotonic() + max(1.0, grace_s - _LEAVE_S)
+        _LOG.info("leaving: committing what was read", grace_s=grace_s)
+        clean = self._runs.drain_all(deadline)
+        self._abort.set()
+        self._watch.stop()
+        self._surveyor.stop()
+        self._board.close()
+        self._publish(Event.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
+        self._parts.coordination.close(min(_LEAVE_S, grace_s))
+        _LOG.info("left", clean=clean)
+
+
+def _details(report: PipelineReport) -> dict[str, str]:
+    found = {
+        "phase": report.phase.value,
+        "partitions": str(report.partitions),
+        "base_remaining": str(report.base_remaining),
+        "records": str(report.records),
+    }
+    if report.trouble:
+        found["trouble"] = "; ".join(report.trouble[:3])
+    return found

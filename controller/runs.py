@@ -1,0 +1,111 @@
+"""The pipelines of an instance, and what `decide` needs to know of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.guard import GuardedCluster
+from controller.observation import PipelineState
+from sink.chain.writer import ChainWriter, HolderLostError
+from sink.lanes import Source
+from sink.object_store.base import ObjectStore
+from sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from sink.transcode.segment import Transcoder
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    pipeline: Pipeline
+    started_mono: float
+    resumed: bool
+    draining: bool = False
+    drained_mono: float | None = None
+    failed_mono: float | None = None
+
+
+class Runs:
+    """Starts, drains and watches pipelines; one for each generation that is read."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster: GuardedCluster,
+        open_source: Callable[[], Source],
+        transcoder: Transcoder,
+        policy: PipelinePolicy,
+        abort: threading.Event,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._open_source = open_source
+        self._transcoder = transcoder
+        self._policy = policy
+        self._abort = abort
+        self._runs: dict[int, _Run] = {}
+
+    def start(self, writer: ChainWriter, *, resumed: bool) -> None:
+        """Start a pipeline; one that ended before is replaced."""
+        pipeline = Pipeline(
+            writer=writer,
+            store=self._store,
+            cluster=self._cluster,
+            open_source=self._open_source,
+            transcoder=self._transcoder,
+            policy=self._policy,
+            abort=self._abort,
+        )
+        self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
+        pipeline.start()
+
+    def has(self, generation: int) -> bool:
+        """Whether a pipeline was started for the generation and not forgotten."""
+        return generation in self._runs
+
+    def get(self, generation: int) -> Pipeline:
+        """Return the pipeline of a generation."""
+        return self._runs[generation].pipeline
+
+    def drain(self, generation: int) -> None:
+        """Tell a pipeline to commit what it has and end."""
+        run = self._runs[generation]
+        run.draining = True
+        run.pipeline.drain()
+
+    def forget(self, generation: int) -> None:
+        """Drop a pipeline that ended and whose generation needs none any more."""
+        self._runs.pop(generation, None)
+
+    def states(self) -> dict[int, PipelineState]:
+        """Return what decisions depend on."""
+        return {number: self._state(run) for number, run in list(self._runs.items())}
+
+    def reports(self) -> list[PipelineReport]:
+        """Return all reports, ascending by generation."""
+        return [run.pipeline.report() for _, run in sorted(list(self._runs.items()))]
+
+    @staticmethod
+    def _state(run: _Run) -> PipelineState:
+        report = run.pipeline.report()
+        now = time.monotonic()
+        if report.phase is Phase.FAILED and run.failed_mono is None:
+            run.failed_mono = now
+        if report.phase is Phase.DRAINED and run.drained_mono is None:
+            run.drained_mono = now
+        return PipelineState(
+            started_mono=run.started_mono,
+            drained_mono=run.drained_mono,
+            draining=run.draining,
+            failed_mono=run.failed_mono,
+            fenced=isinstance(report.error, HolderLostError),
+            resumed=run.resumed,
+        )
+
+    def drain_all(self, deadline_mono: float) -> bool:
+        """Drain all pipelines; return whether all ended before the deadline."""
+        for number in list(self._runs):
+            self.drain(number)
+        return all(run.pipeline.join(max(0.0, deadline_mono - time.monotonic())) for run in list(self._runs.values()))

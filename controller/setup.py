@@ -1,0 +1,122 @@
+"""Bringing up the parts of an instance: store, brokers, coordination topic; each waited for if it may come back.
+
+What only a person can mend (a wrong password, a missing bucket, a store that ignores `If-None-Match`, another cluster's
+backups under the same root) ends the process with its message and exit code instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from backup_avro.coordination import CoordinationMessage, Event
+from backup_avro.errors import RefusedError, TransientError
+from controller.config import Config
+from controller.coordination import Bulletin, CoordinationTopic
+from controller.guard import GuardedCluster
+from sink.chain.reader import ChainReader
+from sink.chain.writer import Identity
+from sink.object_store.base import ObjectStore
+from sink.source.client_config import Value
+from sink.source.cluster import ClusterAdmin
+
+_LOG = structlog.get_logger()
+_RETRY_S = 2.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an instance works with, all of it checked."""
+
+    identity: Identity
+    props: dict[str, Value]
+    store: ObjectStore
+    reader: ChainReader
+    cluster: GuardedCluster
+    bulletin: Bulletin
+    coordination: CoordinationTopic
+
+
+class StoppedEarlyError(Exception):
+    """Told to stop before everything was up; not an error."""
+
+
+def set_up(
+    config: Config, store: ObjectStore, *, incarnation: str, stop: threading.Event, wake: threading.Event
+) -> Parts:
+    """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend."""
+    me = config.require_instance()
+    _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    admin = ClusterAdmin(props)
+    cluster_id = _persist(stop, "brokers", admin.cluster_id)
+    reader = ChainReader(store, config.pair)
+    _persist(stop, "store", reader.refresh)
+    _check_same(config, reader, cluster_id)
+    bulletin = Bulletin(pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation)
+    coordination = CoordinationTopic(
+        props,
+        topic=config.coordination.topic,
+        replication_factor=config.coordination.replication_factor,
+        admin=admin,
+        bulletin=bulletin,
+        identity=CoordinationMessage(
+            event=Event.PROGRESS,
+            pair=config.pair,
+            instance=me,
+            incarnation=incarnation,
+            cluster_id=cluster_id,
+            request_id="",
+            at=0,
+        ),
+    )
+    _persist(stop, "coordination topic", lambda: coordination.start(wake))
+    return Parts(
+        identity=Identity(pair=config.pair, instance=me, incarnation=incarnation, cluster_id=cluster_id),
+        props=props,
+        store=store,
+        reader=reader,
+        cluster=GuardedCluster(admin, config),
+        bulletin=bulletin,
+        coordination=coordination,
+    )
+
+
+def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
+    """Call until it succeeds; transient errors are logged when they begin and when they end."""
+    failed = False
+    while not stop.is_set():
+        try:
+            outcome = call()
+        except TransientError as error:
+            if not failed:
+                _LOG.warning(f"the {what} can't be reached, waiting for it", error=str(error))
+            failed = True
+            stop.wait(_RETRY_S)
+        else:
+            if failed:
+                _LOG.info(f"the {what} answers now")
+            return outcome
+    raise StoppedEarlyError
+
+
+def _check_same(config: Config, reader: ChainReader, cluster_id: str) -> None:
+    for state in reader.history():
+        if state.claim.cluster_id != cluster_id:
+            raise RefusedError(
+                f"pair {config.pair} under {reader.store.url} backs up cluster {state.claim.cluster_id}, "
+                f"but the brokers belong to cluster {cluster_id}",
+                remedy="choose another `pair` or `store.root` for this cluster",
+            )
+        opening = state.opening
+        if opening is not None and not state.gone and opening.isolation_level != config.isolation_level:
+            raise RefusedError(
+                f"isolation_level is {config.isolation_level}, but generation {state.number} of pair {config.pair} "
+                f"was begun with {opening.isolation_level}",
+                remedy="one pair keeps one isolation level; set it back, or begin another pair",
+            )

@@ -1,0 +1,209 @@
+"""Carrying decisions out: the slow work of an instance, one function per action, run in a small pool.
+
+Every action may be repeated: what it wants may already be so, which then is the outcome. `TaskBoard` keeps an action
+marked as under way until the chains have been read again after it ended, so that no tick decides on an old view.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import structlog
+
+from backup_avro import coverage
+from backup_avro.chain import Clearing, Opening
+from backup_avro.coordination import Event
+from backup_avro.errors import RefusedError, TandemError
+from backup_avro.fold import Generation
+from controller.guard import GuardedCluster, as_guarded
+from sink.chain import writer as chain_writer
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
+from sink.clear import clear
+from sink.commit import complete_entry, sealed_entry, takeover_entry
+from sink.confirm import confirm_objects
+from sink.object_store.base import ObjectStore
+
+_LOG = structlog.get_logger()
+_SLOT = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    future: Future[None]
+    done_mono: float | None = None
+
+
+class TaskBoard:
+    """Runs tasks, one at a time for each (action, generation). `failures` counts by slot, for backing off."""
+
+    def __init__(self, workers: int = 3) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="task")
+        self._running: dict[_SLOT, _Running] = {}
+        self._rest_until: dict[_SLOT, float] = {}
+        self._failures: dict[_SLOT, int] = {}
+        self.fenced: TandemError | None = None
+        self.refused: RefusedError | None = None
+
+    def submit(self, slot: _SLOT, work: Callable[[], None]) -> None:
+        """Start a task unless it is under way or rests after a failure."""
+        if slot in self._running or time.monotonic() < self._rest_until.get(slot, 0.0):
+            return
+        self._running[slot] = _Running(future=self._pool.submit(work))
+
+    def under_way(self, read_began_mono: float) -> frozenset[_SLOT]:
+        """Return the tasks that run, or that ended after the read of the chains that began at `read_began_mono`."""
+        for slot, running in list(self._running.items()):
+            if running.future.done() and running.done_mono is None:
+                running.done_mono = time.monotonic()
+                self._look(slot, running.future.exception())
+            if running.done_mono is not None and running.done_mono < read_began_mono:
+                del self._running[slot]
+        resting = {slot for slot, until in self._rest_until.items() if time.monotonic() < until}
+        return frozenset(self._running.keys() | resting)
+
+    def _look(self, slot: _SLOT, error: BaseException | None) -> None:
+        action, generation = slot
+        if error is None:
+            self._failures.pop(slot, None)
+            return
+        if isinstance(error, HolderLostError):
+            self.fenced = error
+        elif isinstance(error, ClaimLostError | StoppedError):
+            _LOG.info("given up", action=action, generation=generation, why=str(error))
+        elif isinstance(error, RefusedError):
+            self.refused = error
+        else:
+            count = self._failures[slot] = self._failures.get(slot, 0) + 1
+            rest = min(60.0, 2.0**count)
+            self._rest_until[slot] = time.monotonic() + rest
+            _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
+
+    def close(self) -> None:
+        """Let running tasks end; start no more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+Publish = Callable[..., None]
+
+
+class Tasks:
+    """The actions. `writers` are those of the generations that this incarnation holds."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        cluster: GuardedCluster,
+        identity: Identity,
+        opening: Callable[[bytes], Opening],
+        read_back: bool,
+        publish: Publish,
+        stop: threading.Event,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._identity = identity
+        self._opening = opening
+        self._read_back = read_back
+        self._publish = publish
+        self._stop = stop
+        self.writers: dict[int, ChainWriter] = {}
+
+    def _reader(self) -> ChainReader:
+        return ChainReader(self._store, self._identity.pair)
+
+    def claim(self, number: int, reason: str) -> None:
+        """Claim and open generation `number`."""
+        self.writers[number] = chain_writer.claim(
+            self._store,
+            self._identity,
+            number,
+            opening=self._opening(secrets.token_bytes(16)),
+            reason=reason,
+            stop=self._stop,
+        )
+        _LOG.info("claimed", generation=number, reason=reason)
+        self._publish(Event.CATCHING_UP, generation=number, reason=reason)
+
+    def take_over(self, number: int) -> None:
+        """Take over the chain of a generation that an earlier incarnation of mine left."""
+        writer = self._load(number)
+        if writer.state.holder != self._identity.incarnation:
+            writer.append(takeover_entry("restart"))
+            _LOG.info("took over", generation=number, seq=writer.state.seq)
+        self.writers[number] = writer
+
+    def reload(self, number: int) -> ChainWriter:
+        """Return a fresh writer after a failure; HolderLostError if another incarnation holds the chain now."""
+        writer = self._load(number)
+        if writer.state.holder != self._identity.incarnation:
+            raise HolderLostError(f"generation {number}: incarnation {writer.state.holder} has taken the chain over")
+        self.writers[number] = writer
+        return writer
+
+    def _load(self, number: int) -> ChainWriter:
+        return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
+
+    def complete(self, writer: ChainWriter) -> None:
+        """Append COMPLETE if nothing stands in the way any more, with topics listed and all chains read just now.
+
+        Runs between commits, so that the chain does not move underneath.
+        """
+        mine = writer.state
+        if mine.complete:
+            return
+        others = [g for g in self._reader().refresh() if g.number != mine.number]
+        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        found = coverage.obstacles(mine, others, guarded)
+        if found:
+            _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
+            return
+        count = confirm_objects(self._store, mine, read_back=self._read_back)
+        writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
+        _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
+        self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq)
+        former = max((g for g in others if g.complete and not g.sealed), key=lambda g: g.number, default=None)
+        if former is not None:
+            self._publish(
+                Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"
+            )
+
+    def seal(self, number: int, successor: int) -> None:
+        """Append SEALED, unless the successor does not cover it (checked once more on fresh chains)."""
+        writer = self.writers[number]
+        if writer.state.sealed:
+            return
+        generations = self._reader().refresh()
+        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        newer = next((g for g in generations if g.number == successor), None)
+        if newer is None or coverage.uncovered(newer, writer.state, guarded):
+            return
+        writer.append(sealed_entry(f"covered by generation {successor}"))
+        _LOG.info("sealed", generation=number, successor=successor)
+        self._publish(Event.PASSIVATED, generation=number, chain_seq=writer.state.seq)
+
+    def clear(self, number: int, wanted: Clearing) -> None:
+        """Clear what may go of a generation, decided once more on fresh chains."""
+        writer = self.writers[number]
+        if writer.state.clearing is None:
+            again = self._still(writer.state)
+            if again is None or set(again.goes) < set(wanted.goes):
+                _LOG.info("not clearing after all", generation=number)
+                return
+            wanted = again
+        outcome = clear(self._store, writer, wanted, stop=self._stop)
+        if outcome.pinned:
+            owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
+            raise TandemError(f"generation {number} is being read by {owners}; it is cleared when they are done")
+        self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
+
+    def _still(self, mine: Generation) -> Clearing | None:
+        generations = self._reader().refresh()
+        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        return coverage.clearing(mine, generations, guarded)

@@ -1,0 +1,101 @@
+"""Watching the chains in S3 from a thread of its own, so that a slow store never holds up a heartbeat."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+
+from backup_avro.errors import DamagedError, TandemError
+from backup_avro.fold import Generation
+from sink.chain.reader import ChainReader
+
+_LOG = structlog.get_logger()
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreView:
+    """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew."""
+
+    began_mono: float
+    generations: tuple[Generation, ...]
+    newest: int
+    grew_mono: dict[str, float]
+
+
+class StoreWatch:
+    """Reads on every `interval_s`, or at once after `hurry`. `trouble` says why the last read failed."""
+
+    def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
+        self._reader = reader
+        self._interval_s = interval_s
+        self._wake_others = wake
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._view: StoreView | None = None
+        self._snapshots: dict[int, Generation] = {}
+        self._grew: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
+        self.trouble: str | None = None
+        self.damage: DamagedError | None = None
+
+    def start(self) -> None:
+        """Start the thread; the first read begins at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the read under way."""
+        self._stopped.set()
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Read again now."""
+        self._wake.set()
+
+    @property
+    def view(self) -> StoreView | None:
+        """The newest view; None until the first read succeeded."""
+        return self._view
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            wait_s = self._interval_s
+            try:
+                self._read()
+            except DamagedError as error:
+                self.damage = error
+                self._wake_others.set()
+                return
+            except TandemError as error:
+                wait_s = _RETRY_S
+                if self.trouble is None:
+                    _LOG.warning("cannot read the chains, trying again", error=str(error))
+                self.trouble = str(error)
+            else:
+                if self.trouble is not None:
+                    _LOG.info("the store answers again")
+                self.trouble = None
+            self._wake.wait(wait_s)
+            self._wake.clear()
+
+    def _read(self) -> None:
+        began = time.monotonic()
+        first = self._view is None
+        generations = []
+        for state in self._reader.refresh():
+            known = self._snapshots.get(state.number)
+            if known is None or known.seq != state.seq:
+                known = self._snapshots[state.number] = state.frozen_copy()
+                if not first:
+                    self._grew[state.instance] = time.monotonic()
+            generations.append(known)
+        self._view = StoreView(
+            began_mono=began,
+            generations=tuple(generations),
+            newest=self._reader.newest,
+            grew_mono=dict(self._grew),
+        )
+        self._wake_others.set()

@@ -1,0 +1,76 @@
+"""From the configuration to the parts: store, cluster, policies. The one place that knows both sides."""
+
+from __future__ import annotations
+
+from backup_avro.chain import Opening
+from backup_avro.layout import check_name
+from controller.config import Config
+from controller.observation import Policy
+from sink.object_store import StoreSettings, open_store
+from sink.object_store.base import ObjectStore
+from sink.pipeline import PipelinePolicy
+
+_SURVEY_S = 10.0
+
+
+def store_of(config: Config) -> ObjectStore:
+    """Open the store that the configuration names. Sends nothing yet."""
+    return open_store(config.store.root, store_settings(config), place="store.root")
+
+
+def store_settings(config: Config) -> StoreSettings:
+    """Return the store's settings, secrets in the clear inside."""
+    store = config.store
+
+    def reveal(name: str) -> str | None:
+        value = getattr(store, name)
+        return None if value is None else str(value.get_secret_value())
+
+    return StoreSettings(
+        endpoint_url=store.endpoint_url,
+        region=store.region,
+        addressing_style=store.addressing_style,
+        access_key_id=reveal("access_key_id"),
+        secret_access_key=reveal("secret_access_key"),
+        session_token=reveal("session_token"),
+        checksums=store.checksums,
+        server_side_encryption=store.server_side_encryption,
+        kms_key_id=store.kms_key_id,
+        connect_timeout=store.connect_timeout.total_seconds(),
+        read_timeout=store.read_timeout.total_seconds(),
+    )
+
+
+def policy_of(config: Config) -> Policy:
+    """Return what decisions depend on."""
+    return Policy(
+        first=check_name(config.first, "first"),
+        rotation_interval_s=config.rotation.interval.total_seconds(),
+        liveness_timeout_s=config.liveness.timeout.total_seconds(),
+        peer_timeout_s=config.peer.timeout.total_seconds(),
+        handover_timeout_s=config.handover.timeout.total_seconds(),
+        heartbeat_s=config.coordination.heartbeat_interval.total_seconds(),
+        flush_interval_s=config.flush.interval.total_seconds(),
+        retain_generations=config.retain.generations,
+    )
+
+
+def pipeline_policy_of(config: Config) -> PipelinePolicy:
+    """Return how pipelines read and commit."""
+    flush_s = config.flush.interval.total_seconds()
+    return PipelinePolicy(
+        flush_interval_s=flush_s,
+        max_objects=config.commit.max_objects,
+        object_size=config.object.target_size,
+        block_size=config.object.block_size,
+        memory_budget=config.memory.budget,
+        chunk_ceiling_s=config.scan.chunk_duration.total_seconds(),
+        scan_rate=config.scan.rate_limit,
+        survey_interval_s=min(_SURVEY_S, flush_s),
+        groups_interval_s=config.groups.interval.total_seconds() if config.groups.enabled else None,
+    )
+
+
+def opening_of(config: Config, sync: bytes) -> Opening:
+    """Return what a new generation fixes for its life."""
+    return Opening(isolation_level=config.isolation_level, codec=config.object.codec, sync=sync.hex())
