@@ -85,7 +85,7 @@ class Runs:
 
     def reports(self) -> list[PipelineReport]:
         """Return all reports, ascending by generation."""
-        return [run.pipeline.report() for _, run in sorted(list(self._runs.items()))]
+        return [run.pipeline.report() for _, run in sorted(self._runs.items())]
 
     @staticmethod
     def _state(run: _Run) -> PipelineState:
