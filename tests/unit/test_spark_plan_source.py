@@ -1,0 +1,165 @@
+"""The data source without Spark: its options, the tasks it plans, and what it makes of records."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from hypothesis import given
+from strategies import logs
+
+from backup_avro.errors import ConfigError
+from backup_avro.record import NOT_UTF8, Record, TimestampType, encode
+from backup_avro.selection import select
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.arrow import ARROW_SCHEMA, batches, to_batch
+from spark_jobs.read import Body, ObjectReader, StoreAddress
+from spark_jobs.source_plan import ReadTask, parse_options, plan_tasks
+
+SECRET = "hush-hush-hush"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store."""
+    return open_store(tmp_path.as_uri())
+
+
+def test_options_are_read_whatever_their_case() -> None:
+    """Spark lowers the names of options; values keep their case."""
+    options = parse_options(
+        {
+            "Root": "s3://bucket/Prefix",
+            "PAIR": "shop",
+            "topics": " orders , Users,",
+            "generation": "7",
+            "store.endpoint_url": "http://127.0.0.1:1",
+            "store.addressing_style": "path",
+            "store.attempts": "2",
+            "store.read_timeout": "1.5",
+            "store.put_crc32c": "True",
+        }
+    )
+    assert options.topics == {"orders", "Users"}
+    assert (options.pair, options.generation) == ("shop", 7)
+    assert options.address.root == "s3://bucket/Prefix"
+    assert options.address.settings == StoreSettings(
+        endpoint_url="http://127.0.0.1:1", addressing_style="path", attempts=2, read_timeout=1.5, put_crc32c=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pair": "p"}, "'root' is missing"),
+        ({"root": "file:///x"}, "'pair' is missing"),
+        ({"root": "file:///x", "pair": "p", "tpoics": "a"}, "'tpoics'"),
+        ({"root": "file:///x", "pair": "p", "generation": "new"}, "'new' is no number"),
+        ({"root": "file:///x", "pair": "p", "generation": "0"}, "'0' is no number"),
+        ({"root": "file:///x", "pair": "p", "store.endpiont": "a"}, "store.endpiont"),
+        ({"root": "file:///x", "pair": "p", "store.attempts": SECRET}, "store.attempts is no int"),
+        ({"root": "file:///x", "pair": "p", "store.put_crc32c": SECRET}, "store.put_crc32c is no bool"),
+        ({"root": "file:///x", "pair": "p", "store.secret_access_key": SECRET}, "one is set and the other is not"),
+    ],
+)
+def test_wrong_options_are_named_and_values_of_the_store_are_not_shown(options: dict[str, str], message: str) -> None:
+    """Every refusal names the option; no message holds what may be secret."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_options(options)
+    assert SECRET not in str(caught.value)
+
+
+def test_no_repr_shows_a_secret() -> None:
+    """Options, address and their pickled twins hide the credentials."""
+    options = parse_options(
+        {
+            "path": "s3://bucket/p",
+            "pair": "shop",
+            "store.access_key_id": "id",
+            "store.secret_access_key": SECRET,
+            "store.session_token": SECRET,
+        }
+    )
+    for thing in (options, options.address, pickle.loads(pickle.dumps(options))):
+        assert SECRET not in repr(thing)
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def planned(store: ObjectStore, task_bytes: int) -> list[ReadTask]:
+    """The tasks for the newest state."""
+    return plan_tasks(select(ChainReader(store, PAIR).refresh()), task_bytes=task_bytes)
+
+
+def read(store: ObjectStore, tasks: list[ReadTask]) -> list[tuple[str, int, int]]:
+    """Where every record of the tasks lies in its log, in the order of reading."""
+    address = StoreAddress(root=store.url, settings=StoreSettings())
+    found = []
+    for task in tasks:
+        reader = ObjectReader(address.open())
+        for batch in batches(body for piece in task.slices for body in reader.bodies(piece)):
+            table = batch.to_pydict()
+            found += zip(table["topic"], table["partition"], table["offset"], strict=True)
+    return found
+
+
+def test_all_slices_of_an_object_are_in_one_task(store: ObjectStore) -> None:
+    """An object is fetched once: a journal's partitions are read together, also where tasks are small."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 3), TopicSpec("users", 2)])
+    mixed = [record for n in range(3) for record in records("orders", n, range(5))] + records("users", 1, range(5))
+    backup.commit(mixed, journal=True)
+    backup.commit(records("orders", 0, range(5, 10)) + records("orders", 2, range(5, 10)))
+    backup.complete()
+    tasks = planned(store, 1)
+    assert sorted(len(task.slices) for task in tasks) == [1, 1, 4]
+    keys = [{piece.item.key for piece in task.slices} for task in tasks]
+    assert all(len(found) == 1 for found in keys)
+    assert len(set.union(*keys)) == 3
+    together = planned(store, 1 << 30)
+    assert len(together) == 1
+    assert sorted(read(store, tasks)) == sorted(read(store, together))
+    assert len(set(read(store, tasks))) == 30
+
+
+def test_nothing_stored_plans_nothing(store: ObjectStore) -> None:
+    """A generation of empty partitions has no tasks."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
+    backup.commit([])
+    backup.complete()
+    assert planned(store, 1) == []
+
+
+@given(logs())
+def test_columns_keep_every_field(log: list[Record]) -> None:
+    """Null stays null and empty stays empty; times and types are Kafka's."""
+    body = Body(body=b"".join(map(encode, log)), records=len(log), first=log[0].offset)
+    (batch,) = batches([body])
+    assert batch.schema.equals(ARROW_SCHEMA)
+    batch.validate(full=True)
+    table: dict[str, list[Any]] = batch.set_column(5, "timestamp", batch.column(5).cast("int64")).to_pydict()
+    for column in ("key", "value", "topic", "partition", "offset"):
+        assert table[column] == [getattr(record, column) for record in log]
+    assert table["timestamp"] == [None if record.timestamp == -1 else record.timestamp * 1000 for record in log]
+    kafka = {TimestampType.NONE: -1, TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
+    assert table["timestampType"] == [kafka[record.timestamp_type] for record in log]
+    headers = [[(header["key"], header["value"]) for header in found] for found in table["headers"]]
+    assert headers == [list(record.headers) for record in log]
+
+
+def test_what_spark_cannot_hold_becomes_the_nearest() -> None:
+    """Header keys that are not UTF-8 are marked, absurd times are cut, neither fails a job."""
+    odd = b"caf\xe9".decode("utf-8", NOT_UTF8)
+    record = Record(topic="t", partition=0, offset=1, timestamp=1 << 62, headers=((odd, b"x"), ("né", None)))
+    batch = to_batch([record])
+    assert batch.column(7).to_pylist() == [[{"key": "caf\ufffd", "value": b"x"}, {"key": "né", "value": None}]]
+    assert batch.column(5).cast("int64").to_pylist() == [((1 << 63) - 1) // 1000 * 1000]
+
+
+def test_batches_are_bounded() -> None:
+    """Many small bodies go into a batch of about ten thousand records."""
+    log = records("t", 0, range(4000))
+    body = Body(body=b"".join(map(encode, log)), records=len(log), first=0)
+    assert [batch.num_rows for batch in batches([body] * 7)] == [12000, 12000, 4000]

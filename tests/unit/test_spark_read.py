@@ -1,0 +1,148 @@
+"""Reading slices from a real store: checksum first, then exactly the asked offsets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from backup_avro.container import Codec
+from backup_avro.errors import DamagedError, TandemError
+from backup_avro.record import decode_body
+from backup_avro.selection import Slice
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore, open_store
+from spark_jobs.read import MissingObjectError, ObjectReader
+from spark_jobs.session import from_spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store."""
+    return open_store(tmp_path.as_uri())
+
+
+def slices(store: ObjectStore) -> list[Slice]:
+    """All parts of generation 1, whole."""
+    state = ChainReader(store, PAIR).load(1)
+    return [
+        Slice(generation=1, item=item, part=part, low=part.first, high=part.last + 1)
+        for item, part in state.live_parts()
+    ]
+
+
+def offsets(store: ObjectStore, piece: Slice) -> list[int]:
+    """The offsets that a slice yields; each body's claims are checked on the way."""
+    found = []
+    for body in ObjectReader(store).bodies(piece):
+        decoded = list(decode_body(body.body, body.records))
+        assert decoded[0].offset == body.first
+        found += [record.offset for record in decoded]
+    return found
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(
+    held=st.lists(st.integers(0, 60), unique=True, min_size=1, max_size=30).map(sorted),
+    low=st.integers(-2, 64),
+    length=st.integers(0, 64),
+    block_records=st.integers(1, 7),
+    codec=st.sampled_from(Codec),
+)
+def test_a_slice_yields_exactly_its_offsets(
+    tmp_path_factory: pytest.TempPathFactory,
+    *,
+    held: list[int],
+    low: int,
+    length: int,
+    block_records: int,
+    codec: Codec,
+) -> None:
+    """Wherever the borders fall in blocks and gaps, neither less nor more comes out."""
+    store = open_store(tmp_path_factory.mktemp("slice").as_uri())
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)], block_records=block_records, codec=codec)
+    backup.commit(records("orders", 0, held) + records("orders", 1, range(5)), journal=True)
+    piece = next(piece for piece in slices(store) if piece.part.key.partition == 0)
+    high = low + length
+    assert offsets(store, replace(piece, low=low, high=high)) == [offset for offset in held if low <= offset < high]
+
+
+def damage(path: Path, change: str) -> None:
+    """Change a stored object behind the store's back."""
+    data = bytearray(path.read_bytes())
+    if change == "flip":
+        data[len(data) // 2] ^= 1
+    elif change == "cut":
+        del data[-1]
+    elif change == "grow":
+        data += b"\0"
+    path.unlink()
+    if change != "remove":
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [("flip", "SHA-256"), ("cut", "bytes"), ("grow", "bytes"), ("remove", "not in the store")]
+)
+def test_a_changed_object_is_refused_before_it_is_decoded(
+    store: ObjectStore, tmp_path: Path, change: str, message: str
+) -> None:
+    """One bit, one byte or all of it: the message names the object and what is wrong."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(20)))
+    (piece,) = slices(store)
+    damage(tmp_path / piece.item.key, change)
+    with pytest.raises(DamagedError, match=message) as caught:
+        next(ObjectReader(store).bodies(piece))
+    assert piece.item.key in str(caught.value)
+    assert isinstance(caught.value, MissingObjectError) == (change == "remove")
+
+
+def test_slices_of_one_object_fetch_it_once(store: ObjectStore, tmp_path: Path) -> None:
+    """A journal's second slice comes from memory: it is still there after the file is gone."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
+    backup.commit(records("orders", 0, range(5)) + records("orders", 1, range(5)), journal=True)
+    first, second = slices(store)
+    reader = ObjectReader(store)
+    assert [body.first for body in reader.bodies(first)] == [0, 4]
+    (tmp_path / first.item.key).unlink()
+    assert [body.first for body in reader.bodies(second)] == [0, 4]
+
+
+def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Path) -> None:
+    """With no room for two objects the older one is fetched again."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(5)))
+    backup.commit(records("orders", 0, range(5, 10)))
+    first, second = slices(store)
+    reader = ObjectReader(store, cache_bytes=first.item.bytes + 1)
+    list(reader.bodies(first))
+    list(reader.bodies(second))
+    (tmp_path / first.item.key).unlink()
+    with pytest.raises(MissingObjectError):
+        list(reader.bodies(first))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "An exception was thrown:\n  line 1, in f\nspark_jobs.read.MissingObjectError: a/b is in the chain (plan again)\n",
+            "MissingObjectError",
+            "a/b is in the chain (plan again)",
+        ),
+        ("Traceback\nValueError: 3 is odd\n", "PermanentError", "ValueError: 3 is odd"),
+        ("Job aborted: out of space\n\tat a.b.C", "PermanentError", "Job aborted: out of space"),
+        ("", "PermanentError", "a Spark job failed"),
+    ],
+)
+def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, message: str) -> None:
+    """The driver's error has the class and message of the task's, so the exit code is right."""
+    error = from_spark(text)
+    assert isinstance(error, TandemError)
+    assert type(error).__name__ == kind
+    assert message in str(error)
