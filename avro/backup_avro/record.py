@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, Final
 
 from backup_avro.binary import BinaryReader
-from backup_avro.errors import DamagedError
+from backup_avro.spans import spans
 from backup_avro.varint import INT_MAX, INT_MIN, encode_long, encode_unsigned
 
 NAMESPACE: Final = "ch.tbd.kafka.backuprestore.model.avro"
@@ -115,38 +115,32 @@ def decode_body(body: bytes | memoryview, count: int) -> Iterator[Record]:
 
     Raises DamagedError, with the number of the record, where the bytes are no such records or go on after the last.
     """
-    reader = BinaryReader(body)
-    for number in range(count):
-        try:
-            record = _decode(reader)
-        except DamagedError as error:
-            raise DamagedError(f"record {number} of {count} in a block can't be decoded: {error}") from error
-        yield record
-    reader.expect_end()
+    data = body if isinstance(body, bytes) else bytes(body)
+    head = b""
+    topic, partition = "", 0
+    for span in spans(data, count):
+        new_head, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, value_from, value_to, at, end = span
+        if new_head is not head:
+            head = new_head
+            reader = BinaryReader(head)
+            topic, partition = reader.text(), reader.int32()
+        yield Record(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            timestamp=timestamp,
+            timestamp_type=_TIMESTAMP_TYPES[kind],
+            key=data[key_from:key_to] if key_at >= 0 else None,
+            value=data[value_from:value_to] if value_at >= 0 else None,
+            headers=() if end - at == 1 else decode_headers(data, at),
+        )
 
 
-def _decode(reader: BinaryReader) -> Record:
-    topic = reader.topic()
-    partition = reader.int32()
-    offset = reader.int64()
-    timestamp = reader.int64()
-    symbol = reader.int64()
-    if not 0 <= symbol < len(_TIMESTAMP_TYPES):
-        raise DamagedError(f"timestamp type {symbol} of offset {offset} is unknown")
-    return Record(
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        timestamp=timestamp,
-        timestamp_type=_TIMESTAMP_TYPES[symbol],
-        key=reader.nullable_bytes(),
-        value=reader.nullable_bytes(),
-        headers=tuple(_decode_headers(reader)),
+def decode_headers(data: bytes, pos: int) -> tuple[tuple[str, bytes | None], ...]:
+    """Decode an array of headers."""
+    reader = BinaryReader(data, start=pos)
+    return tuple(
+        (str(reader.sized(), "utf-8", NOT_UTF8), reader.nullable_bytes())
+        for items in reader.blocks()
+        for _ in range(items)
     )
-
-
-def _decode_headers(reader: BinaryReader) -> Iterator[tuple[str, bytes | None]]:
-    for items in reader.blocks():
-        for _ in range(items):
-            name = str(reader.sized(), "utf-8", NOT_UTF8)
-            yield name, reader.nullable_bytes()

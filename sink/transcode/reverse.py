@@ -17,8 +17,8 @@ import google_crc32c
 
 from backup_avro.binary import BinaryReader
 from backup_avro.errors import DamagedError
-from backup_avro.record import TimestampType
-from backup_avro.varint import INT_MAX, LONG_MAX, LONG_MIN, decode_long, decode_unsigned, encode_long, encode_unsigned
+from backup_avro.spans import spans
+from backup_avro.varint import INT_MAX, LONG_MAX, LONG_MIN, encode_long, encode_unsigned
 from sink.transcode import batch as layout
 from sink.transcode.batch import Compression
 
@@ -28,8 +28,6 @@ _EPOCH_MAGIC_CRC: Final = struct.Struct(">ibI")
 _NO_SEQUENCE: Final = -1
 _ZERO: Final = b"\x00"
 _NULL: Final = encode_long(-1)
-_BYTES: Final = 2  # the branch of ["null", "bytes"], zigzagged
-_TYPES: Final = frozenset(kind << 1 for kind in TimestampType)
 _NO_HEADERS: Final = b"\x00"
 # Small numbers >= 0 as varints: lengths, distances of offsets and of timestamps.
 _SMALL: Final = tuple(encode_unsigned(value << 1) for value in range(1 << 13))
@@ -81,12 +79,11 @@ def build_batches(
     reader = BinaryReader(data)
     topic, partition = reader.topic(), reader.int32()
     close = partial(_close, topic=topic, partition=partition, compression=compression, max_batch_bytes=max_batch_bytes)
-    records = _records(data, count, data[: reader.position], start, LONG_MAX if until is None else until)
+    records = _records(data, count, start, LONG_MAX if until is None else until)
     try:
         yield from _build(records, close, max_bytes=max_batch_bytes, max_records=max_batch_records)
-    except (DamagedError, IndexError) as error:
-        reason = "it is cut short" if isinstance(error, IndexError) else error
-        raise DamagedError(f"a block of topic {topic}, partition {partition} can't be restored: {reason}") from error
+    except DamagedError as error:
+        raise DamagedError(f"a block of topic {topic}, partition {partition} can't be restored: {error}") from error
 
 
 def _build(
@@ -189,108 +186,33 @@ def _runs(offsets: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def _records(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would double the time per record
-    data: bytes, count: int, prefix: bytes, start: int, stop: int
-) -> Iterator[tuple[int, int, bytes]]:
-    """Yield offset, timestamp and (key, value and headers as a batch has them) of the records in [start, stop).
-
-    No slice of a key or value is checked on its own: past the end it comes out short, and then the next byte, that of
-    the headers at the latest, is missing (IndexError).
-    """
-    pos = 0
-    offset = -1
-    skip = len(prefix)
-    offset_high = stamp_high = b""
-    offset_base = stamp_base = 0
-    for number in range(count):
-        if not data.startswith(prefix, pos):
-            raise DamagedError(f"record {number} of {count}, after offset {offset}, is of another partition")
-        pos += skip
-
-        # Offsets and times mostly differ from the last one in their low bits alone: the rest is compared, not decoded.
-        previous = offset
-        byte = data[pos]
-        if byte & 0x80 and not byte & 1 and offset_high and data.startswith(offset_high, pos + 1):
-            offset = offset_base | (byte & 0x7F) >> 1
-            pos += 1 + len(offset_high)
-        else:
-            at = pos
-            offset, pos = decode_long(data, pos)
-            if byte & 0x80:
-                offset_high = data[at + 1 : pos]
-                offset_base = offset & ~0x3F
+def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield offset, timestamp and (key, value and headers as a batch has them) of the records in [start, stop)."""
+    common: bytes | None = None
+    previous = -1
+    for head, _, offset, timestamp, _, key_at, _, key_to, value_at, _, value_to, headers_at, end in spans(data, count):
+        if head is not common:
+            if common is not None:
+                raise DamagedError(f"the record after offset {previous} is of another partition")
+            common = head
         if offset <= previous:
-            raise DamagedError(f"record {number} of {count} has offset {offset}, not above {previous}")
+            raise DamagedError(f"offset {offset} is not above {previous}")
+        previous = offset
+        if offset < start:
+            continue
         if offset >= stop:
             return
-
-        byte, second = data[pos], data[pos + 1]
-        if byte & 0x80 and not byte & 1 and second & 0x80 and stamp_high and data.startswith(stamp_high, pos + 2):
-            timestamp = stamp_base | (byte & 0x7F) >> 1 | (second & 0x7F) << 6
-            pos += 2 + len(stamp_high)
-        else:
-            at = pos
-            timestamp, pos = decode_long(data, pos)
-            if byte & 0x80 and second & 0x80 and not byte & 1:
-                stamp_high = data[at + 2 : pos]
-                stamp_base = timestamp & ~0x1FFF
-        if data[pos] not in _TYPES:
-            raise DamagedError(f"the record at offset {offset} has an unknown timestamp type")
-        pos += 1
-
-        kind = data[pos]
-        pos += 1
-        if kind == _BYTES:
-            at = pos
-            byte = data[pos]
-            if byte < 0x80:
-                pos += 1
-            elif data[pos + 1] < 0x80:
-                byte = byte & 0x7F | data[pos + 1] << 7
-                pos += 2
-            else:
-                byte, pos = decode_unsigned(data, pos)
-            pos += byte >> 1
-            key = data[at:pos]
-        else:
-            byte = kind  # not null either: refused below
-            key = _NULL
-        if byte & 1 or kind & ~_BYTES:
-            raise DamagedError(f"the key at offset {offset} is neither null nor bytes")
-
-        kind = data[pos]
-        pos += 1
-        if kind == _BYTES:
-            at = pos
-            byte = data[pos]
-            if byte < 0x80:
-                pos += 1
-            elif data[pos + 1] < 0x80:
-                byte = byte & 0x7F | data[pos + 1] << 7
-                pos += 2
-            else:
-                byte, pos = decode_unsigned(data, pos)
-            pos += byte >> 1
-            value = data[at:pos]
-        else:
-            byte = kind
-            value = _NULL
-        if byte & 1 or kind & ~_BYTES:
-            raise DamagedError(f"the value at offset {offset} is neither null nor bytes")
-
-        if data[pos]:
-            headers, pos = _headers(data, pos)
-        else:
-            headers = _NO_HEADERS
-            pos += 1
-        if offset >= start:
-            yield offset, timestamp, key + value + headers
-    if pos != len(data):
-        raise DamagedError(f"{count} records, up to offset {offset}, end at byte {pos} of {len(data)}")
+        yield (
+            offset,
+            timestamp,
+            (data[key_at:key_to] if key_at >= 0 else _NULL)
+            + (data[value_at:value_to] if value_at >= 0 else _NULL)
+            + (_NO_HEADERS if end - headers_at == 1 else _headers(data, headers_at)),
+        )
 
 
-def _headers(data: bytes, pos: int) -> tuple[bytes, int]:
-    """Turn an Avro array of headers into those of a record; return the position after it."""
+def _headers(data: bytes, pos: int) -> bytes:
+    """Turn an Avro array of headers into those of a record."""
     reader = BinaryReader(data, start=pos)
     out: list[bytes] = []
     count = 0
@@ -301,4 +223,4 @@ def _headers(data: bytes, pos: int) -> tuple[bytes, int]:
             value = reader.nullable_bytes()
             out += (encode_long(len(key)), key)
             out += (_NULL,) if value is None else (encode_long(len(value)), value)
-    return encode_long(count) + b"".join(out), reader.position
+    return encode_long(count) + b"".join(out)

@@ -91,7 +91,7 @@ def simple(*offsets: int) -> list[Record]:
     ]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(logs(), codecs, st.integers(0, 3), st.integers(0, 3), st.integers(-(1 << 41), 1 << 41))
 def test_every_field_arrives(records: list[Record], codec: str, before: int, after: int, base: int) -> None:
     """Any record in any compression, in a batch that compaction may have thinned out at its ends.
@@ -111,7 +111,7 @@ def test_every_field_arrives(records: list[Record], codec: str, before: int, aft
     assert (got.next_offset, got.leader_epoch) == (last + 1, 7)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(logs(append_time=False), st.sampled_from([0, 1, 2, 3, 4]), st.integers(0, 1 << 50))
 def test_batches_of_another_builder_are_read(records: list[Record], codec: int, base_offset: int) -> None:
     """kafka-python's builder writes batches that start at 0; a broker sets the base offset in place."""
@@ -291,7 +291,7 @@ class TestTransactions:
 class TestDamage:
     """Whatever is wrong is a DamagedError that names topic, partition and offset."""
 
-    @settings(max_examples=1500)
+    @settings(max_examples=600)
     @given(records=logs(max_size=3), codec=codecs, data=st.data())
     def test_a_changed_byte_is_found(self, records: list[Record], codec: str, data: st.DataObject) -> None:
         """Everything from the attributes on is under the CRC; before it no change passes as other records."""
@@ -308,7 +308,7 @@ class TestDamage:
             assert at < 16
             assert at < 8 or at >= 12 or not got.segments
 
-    @settings(max_examples=3000)
+    @settings(max_examples=1000)
     @given(records=logs(max_size=3), codec=codecs, data=st.data())
     def test_damage_under_a_right_crc_raises_nothing_else(
         self, records: list[Record], codec: str, data: st.DataObject
