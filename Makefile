@@ -34,7 +34,7 @@ lint: setup ## Style, types, and who may import whom
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "run $(BIN)/ruff format . and look at what changed"; exit 1; }
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 sandbox: setup ## Start a broker and an S3 server in .sandbox and print how to reach them
 	@$(BIN)/tandem sandbox up
