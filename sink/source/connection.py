@@ -4,8 +4,8 @@ kafka-python reads sockets 4 KiB at a time and copies what it read three times b
 megabytes, so the transport here reads straight into a buffer of the frame's size and hands the whole frame to the
 decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primitives").
 
-Inner parts of kafka-python used here, held by tests/contract/test_kafka_python_connection.py:
-`KafkaConnectionManager` (`_build_transport`, `_connect`, `config`, `cluster`), `KafkaTCPTransport` and
+Inner parts of kafka-python that are used, held by tests/contract/test_kafka_python_connection.py:
+`KafkaConnectionManager` (`_build_transport`, `_connect`, `_auth_failures`, `config`, `cluster`), `KafkaTCPTransport` and
 `KafkaSSLTransport` (`_read_from_sock`, `write`, `_sock`, `_net`, `_read`, `_closed`, `_writing`, `_write_buffer`,
 `_protocol`, `last_read`, `last_write`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`).
 """
@@ -172,8 +172,8 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
     """kafka-python's connection manager with the transports above, and a memory of why connecting failed."""
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
-        self.last_error: BaseException | None = None
-        self.connected_once = False
+        self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
+        self.worst_error: BaseException | None = None  # the same, but only a connection resets it
         verify = config.pop("ssl_verify_certificate", True)
         super().__init__(net, **config)
         # A backup must never create what it is asked to read.
@@ -187,12 +187,15 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         await super()._connect(node, conn, **kwargs)
 
     def _succeeded(self, _: object) -> None:
-        self.last_error = None
-        self.connected_once = True
+        self.last_error = self.worst_error = None
+
+    def forget_refusals(self) -> None:
+        """Let brokers be tried again that refused the credentials; kafka-python never would by itself."""
+        self._auth_failures.clear()
 
     def _failed(self, error: BaseException) -> None:
         if not self.closed:
-            self.last_error = error
+            self.last_error = self.worst_error = error
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - no types
         sock = await create_connection(

@@ -17,6 +17,9 @@ fetch offset at the end that the broker last told:
   carries no records at all, because then nothing can have been squeezed out (the first record batch of a response is
   sent whatever its size, KIP-74).
 
+And a partition that is not at the told end, but left out of (or empty in) a response without any records, has nothing
+readable up to that end: what was there has been compacted away. It may be taken to be read up to the end.
+
 A throttled response (KIP-219) is empty and says nothing. A partition just added is never omitted: the broker starts its
 memory of it with no watermark. A full (non-incremental) response lists everything.
 """
@@ -80,6 +83,7 @@ class FetchSession:
         self._head: dict[TopicPartition, int] = {}
         self._head_in_txn: set[TopicPartition] = set()
         self._head_seen: Mapping[TopicPartition, int] | None = None
+        self._behind: set[TopicPartition] = set()
         self.sent: dict[TopicPartition, Ask] = {}
 
     def __len__(self) -> int:
@@ -91,6 +95,7 @@ class FetchSession:
             return
         self._wanted[tp] = ask
         self._changed.add(tp)
+        self._behind.add(tp)
         if ask.topic_id is None:
             self._without_id.add(tp)
         else:
@@ -103,6 +108,7 @@ class FetchSession:
             self._changed.add(tp)
             self._without_id.discard(tp)
             self.not_at_head(tp)
+            self._behind.discard(tp)
 
     @property
     def incremental(self) -> bool:
@@ -169,6 +175,7 @@ class FetchSession:
         """Note that the ask for `tp` is at `end`, the end last told; `in_txn`: below the high watermark."""
         if tp not in self._wanted:
             return
+        self._behind.discard(tp)
         if self._head.get(tp) != end:
             self._head[tp] = end
             self._head_seen = None
@@ -182,15 +189,30 @@ class FetchSession:
         if self._head.pop(tp, None) is not None:
             self._head_seen = None
             self._head_in_txn.discard(tp)
+        if tp in self._wanted:
+            self._behind.add(tp)
 
-    def proven_at_head(self, answered: Collection[TopicPartition], *, records: bool) -> Mapping[TopicPartition, int]:
-        """Return the partitions that this response proves to be at head, with their ends.
+    def doubtful(self, answered: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those at head for which a response with records proves nothing, because it leaves them out."""
+        return self._head_in_txn.difference(answered)
 
-        `answered` are those that it lists (and whose news was noted above before), `records`: it carries any.
+    def proven_at_head(self, doubtful: Collection[TopicPartition] = ()) -> Mapping[TopicPartition, int]:
+        """Return the partitions that the last response proves to be at head, with their ends.
+
+        What it says about the partitions that it lists was noted before; `doubtful` are left out.
         """
         if self._head_seen is None:
             self._head_seen = MappingProxyType(dict(self._head))
-        doubtful = self._head_in_txn.difference(answered) if records else ()
         if not doubtful:
             return self._head_seen
         return MappingProxyType({tp: end for tp, end in self._head.items() if tp not in doubtful})
+
+    def left_out(self, answered: Collection[TopicPartition]) -> list[tuple[TopicPartition, Ask]]:
+        """Return what the last request asked for as it is wanted now, was not at head, and got no answer."""
+        return [
+            (tp, ask) for tp in self._behind if tp not in answered and (ask := self._wanted[tp]) == self.sent.get(tp)
+        ]
+
+    def wanted(self, tp: TopicPartition) -> Ask | None:
+        """Return how `tp` is to be asked for next, None if not at all."""
+        return self._wanted.get(tp)

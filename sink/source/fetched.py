@@ -57,7 +57,8 @@ class AtHead:
 
     Comes with every response that proves it, so that an idle partition costs nothing per response. `partitions` is the
     same object as in the last event of this leader as long as nothing in it changed: a reader that knows it (`is`) need
-    not walk it again. The times are those of the response, see `Fetched`.
+    not walk it again. An end above the position says that there is nothing readable between the two (`drained`): the
+    reader may go on at the end. The times are those of the response, see `Fetched`.
     """
 
     leader_id: int

@@ -26,14 +26,23 @@ _UNKNOWN_TRIES = 6
 class Lookups:
     """Coroutines on kafka-python's event loop; `deadline` is monotonic seconds. For the fetcher's thread only."""
 
-    def __init__(self, net: Any, manager: connection.Connections, *, servers: str, read_committed: bool) -> None:  # noqa: ANN401 - kafka-python has no types
+    def __init__(
+        self,
+        net: Any,  # noqa: ANN401 - kafka-python has no types
+        manager: connection.Connections,
+        *,
+        servers: str,
+        read_committed: bool,
+        on_views: Callable[[list[wire.TopicView]], None],
+    ) -> None:
+        """`on_views` is called with what each metadata response says."""
         self._net = net
         self._manager = manager
         self._servers = servers
         self._read_committed = read_committed
         self._problem = ""
         self.views: dict[str, wire.TopicView] = {}
-        self.on_views: Callable[[list[wire.TopicView]], None] = lambda _: None
+        self._on_views = on_views
 
     async def refresh(self, topics: Sequence[str]) -> None:
         """Ask a broker for these topics and take in what it says. Raises what kafka-python raises."""
@@ -42,7 +51,7 @@ class Lookups:
         self._manager.cluster.update_metadata(response)  # where brokers are
         for view in views:
             self.views[view.name] = view
-        self.on_views(views)
+        self._on_views(views)
 
     async def leaders(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (leader, epoch)}. Raises UnknownTopicError, ClusterDeniedError, ClusterTransientError."""
@@ -119,12 +128,12 @@ class Lookups:
         response = await self._manager.send(wire.epoch_ends_request(asks), node_id=node)
         return list(wire.epoch_ends(response))
 
-    def timed_out(self, timeout_s: float) -> TandemError:
+    def timed_out(self) -> TandemError:
         """Return the error for a look-up that did not end in time."""
+        problem = f": {self._problem}" if self._problem else ""
         return ClusterTransientError(
-            f"The Kafka cluster at {self._servers} did not answer within {timeout_s:g} s"
-            + (f": {self._problem}" if self._problem else ""),
-            remedy="it is tried again; if it stays, look at the brokers' logs",
+            f"The Kafka cluster at {self._servers} could not be asked in time{problem}",
+            remedy="it may work when tried again; if not, look at the brokers' logs",
         )
 
     async def _try_refresh(self, topics: Iterable[str]) -> bool:
@@ -163,14 +172,7 @@ class Lookups:
 
     async def _pause(self, deadline: float) -> None:
         if time.monotonic() + _PAUSE >= deadline:
-            raise (
-                self.timed_out(0)
-                if not self._problem
-                else ClusterTransientError(
-                    f"The Kafka cluster at {self._servers} could not be asked in time: {self._problem}",
-                    remedy="it is tried again; if it stays, look at the brokers' logs",
-                )
-            )
+            raise self.timed_out()
         await self._net.sleep(_PAUSE)
 
     def _note(self, error: BaseException) -> None:

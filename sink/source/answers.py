@@ -1,0 +1,201 @@
+"""What a fetch response means for the assigned partitions; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sink.source import wire
+from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.fetch_session import Ask
+from sink.source.fetched import AtHead, FaultKind, Fetched, TopicPartition
+from sink.source.leadership import denied, led_by
+
+UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
+_PROBED_AT_ONCE = 50
+_TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
+
+
+class Answers:
+    """Reads fetch responses into an Assignment. `on_out_of_range` is called for each partition with that fault."""
+
+    def __init__(
+        self, assignment: Assignment, *, read_committed: bool, on_out_of_range: Callable[[Partition], None]
+    ) -> None:
+        self._assignment = assignment
+        self._read_committed = read_committed
+        self._on_out_of_range = on_out_of_range
+
+    def take(
+        self,
+        broker: Broker,
+        response: Any,  # noqa: ANN401 - kafka-python has no types
+        *,
+        requested_at: float,
+        received_at: float,
+        probed: Mapping[TopicPartition, Ask] | None,
+    ) -> None:
+        """Take in a response; `probed` are the asks if they were made outside the session."""
+        session = broker.session
+        throttle = (response.throttle_time_ms or 0) / 1000
+        broker.retry_at = received_at + throttle if throttle else 0.0
+        if response.error_code:
+            if probed is None:
+                session.refused(response.error_code)
+            broker.retry_at = max(broker.retry_at, received_at + backoff(broker.failures))
+            broker.failures += 1
+            return
+        broker.failures = 0
+        broker.told = False
+        listed = list(wire.fetch_parts(response, self._assignment.names))
+        answered = {tp for tp, _ in listed}
+        size = sum(len(data.records) for _, data in listed if data.records)
+        sound = session.accepted(response.session_id, answered) if probed is None else True
+        # No limit can have kept records out of a response that has none (KIP-74).
+        complete = size == 0 and not throttle
+        asked = session.sent if probed is None else probed
+        for tp, data in listed:
+            ask = asked.get(tp)
+            part = self._assignment.parts.get(tp)
+            if ask is None or part is None or not part.readable:
+                continue
+            if part.serial != ask.serial or part.offset != ask.fetch_offset:
+                continue
+            if data.error_code:
+                session.not_at_head(tp)
+                self._part_failed(part, data, received_at)
+            else:
+                self._part_came(part, broker, data, requested_at, received_at, complete=complete)
+        if not sound:
+            broker.retry_at = max(broker.retry_at, received_at + backoff(0))
+        elif probed is None and not throttle:
+            self._settle(broker, answered, requested_at, received_at, complete=complete)
+
+    def _settle(
+        self,
+        broker: Broker,
+        answered: set[TopicPartition],
+        requested_at: float,
+        received_at: float,
+        *,
+        complete: bool,
+    ) -> None:
+        """Work out what a response of the session means for the partitions that it leaves out.
+
+        Those about which it proves nothing (`fetch_session` tells when) are asked for in a request of their own,
+        outside the session, once that has lasted a while: it lists them all, and busy ones squeeze none of them out.
+        """
+        session = broker.session
+        unclear: set[TopicPartition] = set()
+        for tp, _ in session.left_out(answered):
+            part = self._assignment.parts[tp]
+            if complete and part.end >= 0:
+                session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
+            else:
+                unclear.add(tp)
+        doubtful = set() if complete else session.doubtful(answered)
+        unclear |= doubtful
+        broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear}
+        at_head = session.proven_at_head(doubtful)
+        if at_head:
+            self._assignment.add(
+                AtHead(leader_id=broker.node, partitions=at_head, requested_at=requested_at, received_at=received_at)
+            )
+
+    def _part_came(
+        self,
+        part: Partition,
+        broker: Broker,
+        data: Any,  # noqa: ANN401 - kafka-python has no types
+        requested_at: float,
+        received_at: float,
+        *,
+        complete: bool,
+    ) -> None:
+        diverging = data.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            diverged(self._assignment, part, diverging.epoch, diverging.end_offset, received_at)
+            return
+        part.failures = 0
+        part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED}
+        records = data.records or b""
+        high_watermark = data.high_watermark
+        stable = data.last_stable_offset if data.last_stable_offset >= 0 else high_watermark
+        end = stable if self._read_committed else high_watermark
+        redirected = data.preferred_read_replica is not None and data.preferred_read_replica >= 0
+        drained = not records and complete and not redirected
+        part.end, part.high_watermark = end, high_watermark
+        self._assignment.add(
+            Fetched(
+                topic=part.tp.topic,
+                partition=part.tp.partition,
+                fetch_offset=part.offset,
+                records=records,
+                high_watermark=high_watermark,
+                last_stable_offset=stable,
+                log_start_offset=data.log_start_offset,
+                end_offset=end,
+                aborted=tuple((txn.producer_id, txn.first_offset) for txn in data.aborted_transactions or ()),
+                leader_id=broker.node,
+                leader_epoch=part.leader_epoch,
+                requested_at=requested_at,
+                received_at=received_at,
+                drained=drained,
+            ),
+            part,
+        )
+        if records:
+            broker.buffered = True
+            self._assignment.hold(part, broker)
+        elif drained or (part.offset >= end and not redirected):
+            broker.session.at_head(part.tp, end, in_txn=end < high_watermark)
+        else:
+            broker.session.not_at_head(part.tp)
+        if redirected:
+            detail = (
+                f"broker {broker.node} sends readers of {part} to a follower, which may have been cleaned otherwise"
+            )
+            self._assignment.tell(part, FaultKind.TRANSIENT, detail, received_at)
+
+    def _part_failed(self, part: Partition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
+        assignment = self._assignment
+        code = data.error_code
+        if code == wire.OFFSET_OUT_OF_RANGE:
+            assignment.rest(part)
+            self._on_out_of_range(part)
+            return
+        if code == wire.TOPIC_AUTHORIZATION_FAILED:
+            denied(assignment, part, now)
+            return
+        hint = data.current_leader
+        if hint is not None and hint.leader_epoch > part.leader_epoch and hint.leader_id >= 0:
+            led_by(assignment, part, hint.leader_id, hint.leader_epoch, now)
+        if code in (wire.FENCED_LEADER_EPOCH, wire.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
+            assignment.check(part)
+        if part.failures >= _TELL_AFTER:
+            detail = f"broker {part.leader} answers {wire.error_name(code)} for {part}"
+            assignment.tell(part, FaultKind.TRANSIENT, detail, now)
+        assignment.retry(part, now + backoff(part.failures))
+        part.failures += 1
+        assignment.want_metadata(now)
+
+
+def due_probe(broker: Broker, now: float) -> tuple[tuple[TopicPartition, Ask], ...]:
+    """Return the partitions that should be asked for outside the session now; none twice within UNCLEAR."""
+    asks = []
+    for tp in [tp for tp, since in broker.unclear.items() if now - since >= UNCLEAR][:_PROBED_AT_ONCE]:
+        ask = broker.session.wanted(tp)
+        if ask is None:
+            del broker.unclear[tp]
+        else:
+            broker.unclear[tp] = now
+            asks.append((tp, ask))
+    return tuple(asks)
+
+
+def diverged(assignment: Assignment, part: Partition, epoch: int, offset: int, now: float) -> None:
+    """Take in that the log was cut below the position: at `offset`, the end of `epoch`; -1 each if not known."""
+    assignment.rest(part)
+    where = f"at offset {offset}, epoch {epoch}" if offset >= 0 else "at an unknown offset"
+    detail = f"the log of {part} was cut {where}, below the position {part.offset} of epoch {part.last_epoch}"
+    assignment.tell(part, FaultKind.DIVERGED, detail, now, diverging_epoch=epoch, diverging_offset=offset)

@@ -1,0 +1,109 @@
+"""What the cluster's metadata means for assigned partitions: who leads, what is gone, what is another topic; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from sink.source import topic_id, wire
+from sink.source.assignment import Assignment, Partition, backoff
+from sink.source.fetched import FaultKind
+
+# Seconds.
+MISSING_RETRY = 5.0  # a topic that is not there is looked for at this interval
+DENIED_RETRY = 30.0
+CONFIRM_MISSING = 0.4  # "unknown topic" is believed when two looks this far apart say so: brokers lag behind
+STALE_RETRY = 1.0
+
+
+def take_views(assignment: Assignment, views: Iterable[wire.TopicView], now: float) -> None:
+    """Take in what a broker says about topics."""
+    for view in views:
+        for part in list(assignment.by_topic.get(view.name, {}).values()):
+            take_view(assignment, part, view, now)
+
+
+def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now: float) -> None:
+    """Take in what a broker says about the topic of one partition."""
+    if view.error_code == wire.TOPIC_AUTHORIZATION_FAILED:
+        denied(assignment, part, now)
+        assignment.want_metadata(now + DENIED_RETRY)
+        return
+    gone = _gone(part, view)
+    if gone:
+        _suspect(assignment, part, gone, view.topic_id, now)
+        return
+    if view.error_code != wire.NO_ERROR:
+        assignment.want_metadata(now + backoff(part.failures, first=0.1))
+        part.failures += 1
+        return
+    part.suspect_since = None
+    if part.topic_id is None and view.topic_id is not None:
+        part.topic_id = view.topic_id
+        assignment.names[view.topic_id] = part.tp.topic
+    if part.missing:
+        part.missing = False
+        part.told.discard(FaultKind.UNKNOWN_TOPIC)
+    leader, epoch = view.partitions[part.tp.partition]
+    if leader < 0:
+        assignment.want_metadata(now + backoff(part.failures, first=0.1))
+        part.failures += 1
+    else:
+        led_by(assignment, part, leader, epoch, now)
+    assignment.place(part)
+
+
+def _gone(part: Partition, view: wire.TopicView) -> str:
+    if view.error_code in (wire.UNKNOWN_TOPIC_OR_PARTITION, wire.UNKNOWN_TOPIC_ID):
+        return f"topic {part.tp.topic} does not exist"
+    if view.error_code != wire.NO_ERROR:
+        return ""
+    if part.topic_id is not None and view.topic_id is not None and part.topic_id != view.topic_id:
+        return f"topic {part.tp.topic} is another one of the same name now"
+    if part.tp.partition not in view.partitions:
+        return f"topic {part.tp.topic} has no partition {part.tp.partition}"
+    return ""
+
+
+def _suspect(assignment: Assignment, part: Partition, detail: str, new_id: UUID | None, now: float) -> None:
+    if part.missing:
+        assignment.want_metadata(now + MISSING_RETRY)
+        return
+    if part.suspect_since is None:
+        part.suspect_since = now
+    if now - part.suspect_since < CONFIRM_MISSING:
+        assignment.want_metadata(now + CONFIRM_MISSING)
+        return
+    part.missing = True
+    another = None if new_id is None or new_id == part.topic_id else topic_id.as_text(new_id)
+    assignment.tell(part, FaultKind.UNKNOWN_TOPIC, detail, now, topic_id=another)
+    assignment.place(part)
+    assignment.want_metadata(now + MISSING_RETRY)
+
+
+def denied(assignment: Assignment, part: Partition, now: float) -> None:
+    """Take in that the principal may not read the topic."""
+    detail = f"not allowed to read topic {part.tp.topic}: it takes READ and DESCRIBE"
+    assignment.tell(part, FaultKind.UNAUTHORIZED, detail, now)
+    assignment.retry(part, now + DENIED_RETRY)
+
+
+def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now: float) -> None:
+    """Take in who leads; an epoch below the known one is an older view and changes nothing. Does not place."""
+    if 0 <= epoch < part.leader_epoch:
+        assignment.want_metadata(now + STALE_RETRY)
+        return
+    if leader != part.leader:
+        if part.leader >= 0:
+            assignment.tell(
+                part,
+                FaultKind.LEADER_MOVED,
+                f"the leader of {part} moved from broker {part.leader} to {leader}",
+                now,
+                old_leader=part.leader,
+                new_leader=leader,
+                old_epoch=part.leader_epoch,
+                new_epoch=epoch,
+            )
+        part.end = part.high_watermark = -1
+    part.leader, part.leader_epoch = leader, epoch
