@@ -1,0 +1,325 @@
+"""How far restores are: records of the compacted topic `_tandem_restore_progress` on the target cluster.
+
+Two kinds, both JSON. `<plan hash>` says which run of the plan is at work and what it has come to. A run writes it
+before it fences the producers of earlier runs; a task reads it after it has fenced the one before it, and stops if it
+names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<partition>` says how far one source
+partition is; it is written in the same Kafka transaction as the records that it speaks of.
+
+Readers go to the high watermark, not to the last stable offset: what is committed may lie above the open transaction
+of another restore.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from backup_avro.chain_json import Fields
+from backup_avro.errors import DamagedError, TimedOutError, TransientError
+from sink.source.client_config import Value, for_confluent
+from sink.source.cluster import LATEST, ClusterAdmin
+from sink.source.errors import ClusterTransientError, TopicExistsError
+from sink.source.fetched import TopicPartition as Place
+
+TOPIC: Final = "_tandem_restore_progress"
+PARTITION: Final = 0
+_VERSION: Final = 1
+_CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+_REPLICAS: Final = 3
+
+
+class State(StrEnum):
+    """What has become of a plan on this cluster."""
+
+    LOADING = "loading"
+    VERIFIED = "verified"  # loaded and checked; the recorded config is not set yet
+    FINISHED = "finished"
+    ABANDONED = "abandoned"  # another plan took its place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanState:
+    """One plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
+
+    `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them.
+    """
+
+    plan: str
+    run: str
+    state: State
+    generation: int
+    basis: Mapping[int, int]
+    targets: Mapping[str, str]
+    sources: Mapping[str, int]
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionProgress:
+    """One source partition: all records below `next_offset` are in the target, `records` of them.
+
+    `hash` is that of these records (see restore_hash). Target offsets are -1 where the broker did not tell.
+    """
+
+    plan: str
+    topic_id: str
+    partition: int
+    target: str
+    target_topic_id: str
+    next_offset: int
+    records: int
+    tombstones: int
+    null_keys: int
+    hash: str
+    first_target_offset: int
+    last_target_offset: int
+
+    @property
+    def key(self) -> str:
+        """The record's key."""
+        return partition_key(self.plan, self.topic_id, self.partition)
+
+
+def partition_key(plan: str, topic_id: str, partition: int) -> str:
+    """Return the key of a partition's progress."""
+    return f"{plan}/{topic_id}/{partition}"
+
+
+def encode_state(state: PlanState) -> bytes:
+    """Return the value of a plan's record."""
+    return _dump(
+        {
+            "plan": state.plan,
+            "run": state.run,
+            "state": state.state.value,
+            "generation": state.generation,
+            "basis": {str(number): seq for number, seq in state.basis.items()},
+            "targets": dict(state.targets),
+            "sources": dict(state.sources),
+            "at": state.at,
+        }
+    )
+
+
+def encode_progress(progress: PartitionProgress) -> bytes:
+    """Return the value of a partition's record."""
+    return _dump(
+        {
+            "plan": progress.plan,
+            "topic_id": progress.topic_id,
+            "partition": progress.partition,
+            "target": progress.target,
+            "target_topic_id": progress.target_topic_id,
+            "next_offset": progress.next_offset,
+            "records": progress.records,
+            "tombstones": progress.tombstones,
+            "null_keys": progress.null_keys,
+            "hash": progress.hash,
+            "first_target_offset": progress.first_target_offset,
+            "last_target_offset": progress.last_target_offset,
+        }
+    )
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return json.dumps({"v": _VERSION, **document}, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_state(value: bytes, where: str) -> PlanState:
+    """Read the value of a plan's record. DamagedError names `where`."""
+    fields = Fields.of_bytes(value, where)
+    sources: dict[str, Any] = fields.take("sources", dict)
+    basis: dict[str, Any] = fields.take("basis", dict)
+    targets: dict[str, Any] = fields.take("targets", dict)
+    try:
+        state = PlanState(
+            plan=fields.take("plan", str),
+            run=fields.take("run", str),
+            state=State(fields.take("state", str)),
+            generation=fields.take("generation", int),
+            basis={int(number): int(seq) for number, seq in basis.items()},
+            targets={str(name): str(topic_id) for name, topic_id in targets.items()},
+            sources={str(topic_id): int(count) for topic_id, count in sources.items()},
+            at=fields.take("at", int),
+        )
+    except ValueError as error:
+        raise DamagedError(f"{where}: {error}") from error
+    fields.end()
+    return state
+
+
+def decode_progress(value: bytes, where: str) -> PartitionProgress:
+    """Read the value of a partition's record. DamagedError names `where`."""
+    fields = Fields.of_bytes(value, where)
+    progress = PartitionProgress(
+        plan=fields.take("plan", str),
+        topic_id=fields.take("topic_id", str),
+        partition=fields.take("partition", int),
+        target=fields.take("target", str),
+        target_topic_id=fields.take("target_topic_id", str),
+        next_offset=fields.take("next_offset", int),
+        records=fields.take("records", int),
+        tombstones=fields.take("tombstones", int),
+        null_keys=fields.take("null_keys", int),
+        hash=fields.take("hash", str),
+        first_target_offset=fields.take("first_target_offset", int),
+        last_target_offset=fields.take("last_target_offset", int),
+    )
+    fields.end()
+    return progress
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """All that the topic says, the latest per key."""
+
+    plans: dict[str, PlanState] = field(default_factory=dict)
+    partitions: dict[str, PartitionProgress] = field(default_factory=dict)
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Take the next record. DamagedError if it can't be read."""
+        where = f"{TOPIC}, key {key}"
+        if "/" in key:
+            if value is None:
+                self.partitions.pop(key, None)
+            else:
+                self.partitions[key] = decode_progress(value, where)
+        elif value is None:
+            self.plans.pop(key, None)
+        else:
+            self.plans[key] = decode_state(value, where)
+
+    def of_plan(self, plan: str) -> list[PartitionProgress]:
+        """Return the progress of all partitions of a plan."""
+        return [item for item in self.partitions.values() if item.plan == plan]
+
+
+class ProgressReader:
+    """Follows the topic under read_committed. One thread at a time."""
+
+    def __init__(self, props: Mapping[str, Value], *, only: str | None = None) -> None:
+        """`only` leaves out all other plans. Raises what `for_confluent` raises."""
+        self._only = only
+        self._admin = ClusterAdmin(props)
+        self._consumer = Consumer(
+            for_confluent(
+                props,
+                group_id="tandem-restore",  # never joined, nothing committed
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                enable_partition_eof=True,
+                auto_offset_reset="earliest",
+            )
+        )
+        self._consumer.assign([TopicPartition(TOPIC, PARTITION, 0)])
+        self._next = 0
+        self.progress = Progress()
+
+    def catch_up(self, *, timeout_s: float = 120.0) -> Progress:
+        """Read on to what is the high watermark now.
+
+        Raises TimedOutError if an open transaction of another restore stays in the way, ClusterTransientError.
+        """
+        place = Place(TOPIC, PARTITION)
+        end, _ = self._admin.list_offsets({place: LATEST}, read_committed=False)[place]
+        deadline = time.monotonic() + timeout_s
+        while self._next < end:
+            if time.monotonic() > deadline:
+                raise TimedOutError(
+                    f"{TOPIC} could be read to offset {self._next} only, its end is {end}",
+                    remedy="a transaction is open in it, or the broker is slow: let other restores end, and try again",
+                )
+            self.poll(0.5)
+        return self.progress
+
+    def poll(self, timeout_s: float) -> bool:
+        """Take what comes within the time; return whether anything did."""
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return False
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name has the underscore
+                self._next = max(self._next, message.offset() or 0)
+                return False
+            raise ClusterTransientError(f"reading {TOPIC}: {error.str()}")
+        self._next = (message.offset() or 0) + 1
+        self._take(message)
+        return True
+
+    def _take(self, message: Message) -> None:
+        key = (message.key() or b"").decode("utf-8", "replace")
+        if self._only is None or key.partition("/")[0] == self._only:
+            self.progress.take(key, message.value())
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+
+@contextmanager
+def following(props: Mapping[str, Value], *, only: str | None = None) -> Iterator[ProgressReader]:
+    """Lend a reader."""
+    reader = ProgressReader(props, only=only)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def exists(admin: ClusterAdmin) -> bool:
+    """Whether any restore ever came to this cluster."""
+    return bool(admin.topics([TOPIC]))
+
+
+def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> None:
+    """Create the topic unless it is there."""
+    if exists(admin):
+        return
+    try:
+        admin.create_topic(TOPIC, partitions=1, replication_factor=min(_REPLICAS, brokers), config=_CONFIG)
+    except TopicExistsError:
+        return
+
+
+def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout_s: float = 60.0) -> None:
+    """Write plans' records and wait until they are in the log. ClusterTransientError if that is not known."""
+    failed: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(error.str())
+
+    producer = Producer(for_confluent(props, enable_idempotence=True, acks="all"))
+    try:
+        for state in states:
+            producer.produce(
+                TOPIC, key=state.plan.encode(), value=encode_state(state), partition=PARTITION, on_delivery=delivered
+            )
+        left = producer.flush(timeout_s)
+    except (KafkaException, BufferError) as error:
+        raise ClusterTransientError(f"writing to {TOPIC}: {error}") from error
+    if left or failed:
+        raise ClusterTransientError(f"writing to {TOPIC}: {'; '.join(failed) or 'no answer in time'}")
+
+
+Told = Callable[[Progress], None]
+
+
+def follow(props: Mapping[str, Value], plan: str, tell: Told, *, stopped: Callable[[], bool]) -> None:
+    """Tell about the progress of `plan` until `stopped`; for show only, so errors end it silently."""
+    try:
+        with following(props, only=plan) as reader:
+            while not stopped():
+                if reader.poll(0.3):
+                    tell(reader.progress)
+    except (TransientError, KafkaException, DamagedError):
+        return

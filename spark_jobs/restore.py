@@ -1,0 +1,518 @@
+"""`tandem restore`: plan, create topics, load, verify, set the recorded config, report. Spark only schedules.
+
+Records go from the store's blocks into Kafka's record batches inside the Python workers and never enter the JVM.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from backup_avro.errors import ConfigError, DamagedError, PermanentError, RefusedError
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from spark_jobs import progress as marks
+from spark_jobs import restore_load, restore_plan
+from spark_jobs.produce import FencedError, fence
+from spark_jobs.progress import PlanState, Progress, State
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore_load import Checked, CheckTask, Cluster, Loaded, LoadTask, Pace
+from spark_jobs.restore_plan import Naming, RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.restore_target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FENCES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers."""
+
+    naming: Naming = field(default_factory=Naming)
+    topics: tuple[str, ...] | None = None
+    generation: int | None = None
+    keep_load_config: bool = False
+    consent: bool = False
+    replication_factor: int | None = None
+    pace: Pace = field(default_factory=Pace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan held against the target.
+
+    `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
+    end and wanted the same topics. `present`: records that are loaded already.
+    """
+
+    plan: RestorePlan
+    targets: Mapping[str, TargetTopic]
+    resumes: PlanState | None
+    displaces: tuple[PlanState, ...]
+    present: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReport:
+    """One restored topic. `notes` say what could not be kept or needs attention."""
+
+    source: str
+    target: str
+    partitions: tuple[Loaded, ...]
+    config: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(item.records for item in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds."""
+
+    plan: RestorePlan
+    topics: tuple[TopicReport, ...]
+    mismatches: tuple[Checked, ...]
+    resumed: int
+    load_seconds: float
+    check_seconds: float
+
+    @property
+    def records(self) -> int:
+        """Records in all targets."""
+        return sum(topic.records for topic in self.topics)
+
+
+class Told:
+    """What happens meanwhile, for people. This one keeps it to itself."""
+
+    def phase(self, text: str) -> None:
+        """A step begins."""
+
+    def records(self, done: int, of: int) -> None:
+        """So many records are committed; `of` may be an upper bound."""
+
+
+def prepare(reader: ChainReader, target: Target, options: Options, *, progress: Progress | None = None) -> Prepared:
+    """Plan, and look at the target without touching it.
+
+    If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
+    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
+    """
+    plan = _plan(reader, options)
+    found = progress if progress is not None else target.progress()
+    names = {topic.target for topic in plan.topics}
+    targets = target.look(names)
+    rivals = sorted(
+        (
+            state
+            for state in found.plans.values()
+            if state.state in {State.LOADING, State.VERIFIED} and names & state.targets.keys()
+        ),
+        key=lambda state: state.at,
+        reverse=True,
+    )
+    for state in rivals:
+        again = _plan_again(reader, options, state)
+        if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
+            _refuse_if_cut(found, again, targets)
+            return Prepared(
+                plan=again,
+                targets=targets,
+                resumes=state,
+                displaces=tuple(other for other in rivals if other is not state),
+                present=sum(item.records for item in _present(found, again, targets)),
+            )
+    for topic in plan.topics:
+        existing = targets.get(topic.target)
+        if existing is not None:
+            restore_plan.check_target(topic, existing)
+            _refuse_if_finished(found, existing)
+            restore_plan.refuse_unless_empty(existing)
+    if _present(found, plan, targets):
+        raise RefusedError(
+            "this very plan was restored into these topics before, and then their records were deleted",
+            remedy="delete the topics as well, or restore into others",
+        )
+    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+
+
+def _plan(reader: ChainReader, options: Options) -> RestorePlan:
+    return restore_plan.make_plan(
+        reader.refresh(),
+        pair=reader.pair,
+        naming=options.naming,
+        topics=options.topics,
+        number=options.generation,
+    )
+
+
+def _plan_again(reader: ChainReader, options: Options, state: PlanState) -> RestorePlan | None:
+    """Return the plan of `state` if it is what is asked for now."""
+    if options.generation not in {None, state.generation}:
+        return None
+    try:
+        generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
+        plan = restore_plan.make_plan(
+            generations,
+            pair=reader.pair,
+            naming=options.naming,
+            topics=options.topics,
+            number=state.generation,
+        )
+    except (ConfigError, RefusedError, DamagedError):
+        return None
+    return plan if plan.hash == state.plan else None
+
+
+def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.PartitionProgress]:
+    """Return the progress of `plan` that speaks of the topics as they are now."""
+    ids = {target.topic_id for target in targets.values()}
+    return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
+
+
+def _refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+    for item in _present(found, plan, targets):
+        target = targets[item.target]
+        if target.starts[item.partition] > max(item.first_target_offset, 0) or (
+            target.ends[item.partition] <= item.last_target_offset
+        ):
+            raise RefusedError(
+                f"{item.target}-{item.partition} lost records that an earlier run of this restore wrote",
+                remedy="delete the target topic and restore from the start",
+            )
+
+
+def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
+    for state in found.plans.values():
+        if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+            raise RefusedError(
+                f"topic {target.name} on the target was restored before (from generation {state.generation}) and is "
+                "not empty",
+                remedy="restore into another topic, e.g. with --suffix, or delete it first",
+            )
+
+
+def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
+    """Raise RefusedError if the recorded retention would delete restored records at once and nobody agreed."""
+    if options.consent or options.keep_load_config:
+        return
+    losses = [
+        f"{topic.target}: {expiry.surely} to {expiry.at_most} of {topic.records}"
+        for topic in plan.topics
+        if (expiry := topic.expiry(now)).at_most
+    ]
+    if losses:
+        raise RefusedError(
+            f"the recorded retention would delete restored records as soon as it is set ({'; '.join(losses)})",
+            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself",
+        )
+
+
+def restore(
+    spark: SparkSession,
+    address: StoreAddress,
+    reader: ChainReader,
+    target: Target,
+    options: Options,
+    *,
+    now: Callable[[], int],
+    tell: Told | None = None,
+) -> Report:
+    """Carry a restore out. `now` is ms since the epoch. See `prepare`, `check_consent` for what is refused.
+
+    A run that ended anyhow is resumed by calling this again; two at once are safe: the later one takes over.
+    """
+    told = tell or Told()
+    told.phase("planning")
+    prepared = prepare(reader, target, options)
+    check_consent(prepared.plan, options, now=now())
+    with pins.held(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
+        _refuse_if_clearing(reader, prepared.plan)
+        return _Run(prepared, spark=spark, address=address, target=target, options=options, now=now, told=told).run()
+
+
+def _refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
+    """After the pins were put: what was let go before them may be deleted at any time."""
+    present = {state.number: state for state in reader.refresh()}
+    for number in plan.basis:
+        state = present.get(number)
+        if state is None or state.clearing is not None or state.cleared is not None:
+            raise RefusedError(
+                f"generation {number} is being cleared",
+                remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
+            )
+
+
+class _Run:
+    """One run of a prepared restore."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        *,
+        spark: SparkSession,
+        address: StoreAddress,
+        target: Target,
+        options: Options,
+        now: Callable[[], int],
+        told: Told,
+    ) -> None:
+        self._spark = spark
+        self._address = address
+        self._target = target
+        self._options = options
+        self._prepared = prepared
+        self._plan = prepared.plan
+        self._now = now
+        self._told = told
+        self._run = str(uuid.uuid4())
+        self._cluster = Cluster(props=dict(target.props))
+        self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
+
+    def run(self) -> Report:
+        resumes = self._prepared.resumes
+        targets = self._take_over() if resumes is not None else self._begin()
+        if resumes is not None and resumes.state is State.VERIFIED:
+            loaded, checked = self._as_recorded(), []
+            load_seconds = check_seconds = 0.0
+        else:
+            began = time.monotonic()
+            loaded = self._load(targets)
+            load_seconds = time.monotonic() - began
+            began = time.monotonic()
+            checked = self._check(loaded, self._target.look(targets))
+            check_seconds = time.monotonic() - began
+        mismatches = tuple(item for item in checked if not item.same)
+        if not mismatches:
+            self._set_recorded(targets)
+        return Report(
+            plan=self._plan,
+            topics=tuple(self._report(topic, loaded) for topic in self._plan.topics),
+            mismatches=mismatches,
+            resumed=sum(item.resumed for item in loaded),
+            load_seconds=load_seconds,
+            check_seconds=check_seconds,
+        )
+
+    def _begin(self) -> dict[str, TargetTopic]:
+        """Create what is missing, say that this run is at work, fence others, and only then believe in emptiness."""
+        self._told.phase("creating topics")
+        brokers = self._target.brokers()
+        marks.ensure_topic(self._target.admin, brokers=brokers)
+        for topic in self._plan.topics:
+            wanted = self._options.replication_factor or min(topic.source.replication_factor, brokers)
+            existing = self._prepared.targets.get(topic.target)
+            self._target.make_ready(topic, existing, replication_factor=wanted)
+            if existing is None and wanted < topic.source.replication_factor:
+                self._notes[topic.target].append(
+                    f"{wanted} replicas instead of {topic.source.replication_factor}"
+                    + ("" if self._options.replication_factor else f": the target has {brokers} brokers")
+                )
+        targets = self._target.look(topic.target for topic in self._plan.topics)
+        self._say(State.LOADING, targets)
+        self._fence(self._prepared.displaces)
+        targets = self._target.look(targets)
+        for existing in targets.values():
+            restore_plan.refuse_unless_empty(existing)
+        return targets
+
+    def _take_over(self) -> dict[str, TargetTopic]:
+        """Say that this run is at work now, and fence the one before it."""
+        state = self._prepared.resumes
+        assert state is not None
+        self._told.phase(f"resuming: {self._prepared.present} records are there already")
+        targets = dict(self._prepared.targets)
+        self._say(state.state, targets)
+        self._fence((state, *self._prepared.displaces))
+        return targets
+
+    def _say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
+        mine = PlanState(
+            plan=self._plan.hash,
+            run=self._run,
+            state=state,
+            generation=self._plan.generation,
+            basis=self._plan.basis,
+            targets={name: item.topic_id for name, item in targets.items()},
+            sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
+            at=self._now(),
+        )
+        others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
+        marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])
+
+    def _fence(self, states: Iterable[PlanState]) -> None:
+        ids = [
+            restore_plan.transactional_id(state.plan, topic_id, number)
+            for state in states
+            for topic_id, count in state.sources.items()
+            for number in range(count)
+        ]
+        with ThreadPoolExecutor(_FENCES_AT_ONCE, thread_name_prefix="fence") as pool:
+            for done in [pool.submit(fence, self._target.props, name) for name in ids]:
+                done.result()
+
+    def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
+        self._told.phase("loading")
+        tasks = [
+            self._task(topic, targets[topic.target].topic_id, number)
+            for topic in self._plan.topics
+            for number in range(len(topic.partitions))
+        ]
+        with self._following():
+            found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
+        return _sound(found)
+
+    def _task(self, topic: TopicPlan, target_topic_id: str, number: int) -> LoadTask:
+        item = topic.partitions[number]
+        return LoadTask(
+            plan=self._plan.hash,
+            run=self._run,
+            topic=topic.source.name,
+            topic_id=item.key.topic_id,
+            partition=item.key.partition,
+            target=topic.target,
+            target_topic_id=target_topic_id,
+            transactional_id=restore_plan.transactional_id(self._plan.hash, item.key.topic_id, item.key.partition),
+            slices=item.slices,
+            store=self._address,
+            cluster=self._cluster,
+            pace=self._options.pace,
+        )
+
+    @contextmanager
+    def _following(self) -> Iterator[None]:
+        """Tell how many records are committed, as the progress topic has it."""
+        stop = threading.Event()
+
+        def tell(progress: Progress) -> None:
+            done = sum(item.records for item in progress.of_plan(self._plan.hash))
+            self._told.records(done, self._plan.records)
+
+        thread = threading.Thread(
+            target=marks.follow,
+            args=(self._target.props, self._plan.hash, tell),
+            kwargs={"stopped": stop.is_set},
+            name="restore-progress",
+            daemon=True,
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
+        self._told.phase("verifying")
+        known = {(item.target, item.partition): item for item in loaded}
+        tasks = []
+        for name, target in targets.items():
+            for number, end in target.ends.items():
+                item = known.get((name, number))
+                tasks.append(
+                    CheckTask(
+                        target=name,
+                        partition=number,
+                        end=end,
+                        records=item.records if item else 0,
+                        hash=item.hash if item else restore_load.EMPTY_HASH,
+                        cluster=self._cluster,
+                    )
+                )
+        found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect()
+        return _sound(found)
+
+    def _as_recorded(self) -> list[Loaded]:
+        """Return what was loaded and checked before, when only the config is left to be set."""
+        progress = self._target.progress()
+        return [
+            restore_load.loaded(item, topic=self._source_name(item.topic_id), resumed=item.records)
+            for item in _present(progress, self._plan, self._prepared.targets)
+        ]
+
+    def _source_name(self, topic_id: str) -> str:
+        return next(topic.source.name for topic in self._plan.topics if topic.source.topic_id == topic_id)
+
+    def _set_recorded(self, targets: Mapping[str, TargetTopic]) -> None:
+        self._say(State.VERIFIED, targets)
+        if self._options.keep_load_config:
+            for notes in self._notes.values():
+                notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
+        else:
+            self._told.phase("setting the recorded config")
+            for topic in self._plan.topics:
+                changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
+                refused = self._target.set_config(topic.target, changes)
+                self._notes[topic.target] += notes
+                self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
+        self._say(State.FINISHED, targets)
+
+    def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
+        mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
+        notes = list(self._notes[topic.target])
+        keyless = sum(item.null_keys for item in mine)
+        if keyless and topic.compacts:
+            notes.append(
+                f"{keyless} records have no key: a compacted topic takes no new ones like them, and its cleaner drops "
+                "those that were restored"
+            )
+        return TopicReport(
+            source=topic.source.name,
+            target=topic.target,
+            partitions=mine,
+            config=topic.loading_config() if self._options.keep_load_config else dict(topic.source.config),
+            notes=tuple(notes),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """A failure that Spark must not repeat: it would be the same again."""
+
+    error: PermanentError
+
+
+def _sound(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
+    results = []
+    for item in found:
+        if isinstance(item, _Failed):
+            raise item.error
+        results.append(item)
+    return results
+
+
+def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
+    for task in tasks:
+        try:
+            yield restore_load.load(task)
+        except FencedError:
+            raise  # by a later try of this very task, or by another run: the next try finds out
+        except PermanentError as error:
+            yield _Failed(error=error)
+
+
+def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
+    for task in tasks:
+        try:
+            yield restore_load.check(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+
+
+def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
+    """Return a dry run's document."""
+    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
+    document["resumes"] = prepared.resumes is not None
+    document["present"] = prepared.present
+    return document

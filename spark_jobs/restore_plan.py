@@ -1,0 +1,363 @@
+"""What a restore will do, decided from what is in the store and what is on the target. Pure: no clock, no network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from backup_avro import layout
+from backup_avro.chain import Topic
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.fold import Generation
+from backup_avro.selection import PartitionSelection, Selection, select
+
+_HASH_VERSION: Final = 1
+_LONG_MAX: Final = str(2**63 - 1)
+#: What brokers take in one request unless told otherwise (`socket.request.max.bytes`), less room for its other fields.
+_REQUEST_LIMIT: Final = 100 * 1024 * 1024 - 64 * 1024
+
+#: How a topic is configured while it is loaded. Nothing may vanish, be refused or be stamped anew, however old it is;
+#: and segments must not roll by the records' own time, which jumps.
+LOADING: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": _LONG_MAX,
+    "message.timestamp.after.max.ms": _LONG_MAX,
+    "segment.ms": _LONG_MAX,
+    "compression.type": "producer",
+}
+_MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+_MIN_INSYNC: Final = "min.insync.replicas"
+
+#: Name brokers of the cluster that was backed up.
+_NOT_CARRIED: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+#: Tandem's own topics are no targets.
+_OWN: Final = frozenset({"_tandem_restore_progress"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Naming:
+    """From a topic's name in the backup to its name on the target: `only` or `renamed` first, then the suffix."""
+
+    only: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""
+
+    def target(self, topic: str) -> str:
+        """Return the target's name."""
+        if self.only is not None:
+            return self.only
+        return self.renamed.get(topic) or f"{topic}{self.suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetTopic:
+    """A topic that exists on the target. `starts` and `ends` are the log's, by partition."""
+
+    name: str
+    topic_id: str
+    replication_factor: int
+    config: Mapping[str, str]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.ends)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in it, be it that nothing ever was or that it was deleted."""
+        return all(self.starts[number] == end for number, end in self.ends.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """Records that the recorded retention would delete as soon as it is set: `surely`, and `at_most`."""
+
+    surely: int = 0
+    at_most: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """One topic's way from the backup to the target."""
+
+    source: Topic
+    target: str
+    partitions: tuple[PartitionSelection, ...]
+
+    @property
+    def records(self) -> int:
+        """Number of records, see PartitionSelection.records."""
+        return sum(item.records for item in self.partitions)
+
+    def loading_config(self) -> dict[str, str]:
+        """Return the config under which the topic is loaded.
+
+        How large the largest record is, nobody knows before reading: one record may be many times larger than the
+        compressed batch it came in. So all that fits a request is let in; the limit costs nothing.
+        """
+        recorded = int(self.source.config.get(_MAX_MESSAGE_BYTES, "0"))
+        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, _REQUEST_LIMIT))}
+
+    def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
+        """Return what turns the loading config into the recorded one (None: drop the key), and what can't be kept."""
+        changes: dict[str, str | None] = dict.fromkeys(self.loading_config())
+        notes = []
+        for key, value in sorted(self.source.config.items()):
+            if key in _NOT_CARRIED:
+                notes.append(f"{key} names brokers of the cluster that was backed up; it is left out")
+            elif key == _MIN_INSYNC and int(value) > replicas:
+                changes[key] = str(replicas)
+                notes.append(f"{key} is {replicas} instead of {value}: the target has no more replicas")
+            else:
+                changes[key] = value
+        if self.source.config.get("message.timestamp.type") == "LogAppendTime":
+            notes.append(
+                "message.timestamp.type is LogAppendTime: the restored records keep their times, but carry the mark "
+                "CreateTime; new ones get the broker's time"
+            )
+        return changes, notes
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the recorded config lets the broker compact the topic."""
+        return "compact" in self._policies()
+
+    def _policies(self) -> list[str]:
+        return [part.strip() for part in self.source.config.get("cleanup.policy", "delete").split(",")]
+
+    def expiry(self, now: int) -> Expiry:
+        """Return what the recorded retention would delete at `now` (ms), judged by the stored parts' timestamps."""
+        retention = int(self.source.config.get("retention.ms", "-1"))
+        if "delete" not in self._policies() or retention < 0:
+            return Expiry()
+        cutoff = now - retention
+        parts = [piece.part for item in self.partitions for piece in item.slices]
+        return Expiry(
+            # Without any timestamp the broker goes by the age of the file, which is new.
+            surely=sum(part.records for part in parts if 0 <= part.max_timestamp < cutoff),
+            at_most=sum(part.records for part in parts if part.max_timestamp >= 0 and part.min_timestamp < cutoff),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
+
+    `basis`: generation -> the last chain entry that was read of it, for each generation that anything is taken from.
+    """
+
+    pair: str
+    generation: int
+    seq: int
+    basis: Mapping[int, int]
+    topics: tuple[TopicPlan, ...]
+    incomplete: tuple[str, ...]
+    hash: str
+
+    @property
+    def records(self) -> int:
+        """Number of records, an upper bound where parts are cut."""
+        return sum(topic.records for topic in self.topics)
+
+    def warnings(self) -> list[str]:
+        """Return what the user should know about the backup before relying on this restore."""
+        found = [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
+        for topic in self.topics:
+            found.extend(
+                f"{topic.source.name}-{item.key.partition}: {item.warning}" for item in topic.partitions if item.warning
+            )
+            missing = set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions}
+            found.extend(
+                f"{topic.source.name}-{number} is not in the backup; the target's partition stays empty"
+                for number in sorted(missing)
+                if f"{topic.source.name}-{number}" not in self.incomplete
+            )
+        return found
+
+
+def make_plan(
+    generations: Sequence[Generation],
+    *,
+    pair: str,
+    naming: Naming,
+    topics: Sequence[str] | None = None,
+    number: int | None = None,
+) -> RestorePlan:
+    """Plan the restore of `topics` (None: all) from the newest state.
+
+    Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
+    """
+    wanted = None if topics is None else frozenset(topics)
+    selection = select(generations, number=number, wanted=lambda topic: wanted is None or topic.name in wanted)
+    by_topic: dict[str, list[PartitionSelection]] = {}
+    for item in selection.partitions:
+        by_topic.setdefault(item.key.topic_id, []).append(item)
+    plans = tuple(
+        sorted(
+            (
+                TopicPlan(source=items[0].topic, target=naming.target(items[0].topic.name), partitions=tuple(items))
+                for items in by_topic.values()
+            ),
+            key=lambda plan: plan.source.name,
+        )
+    )
+    _check_wanted(plans, wanted, selection)
+    _check_names(plans, naming)
+    used = {number for item in selection.partitions for number in item.generations} | {selection.generation}
+    basis = {state.number: state.seq for state in generations if state.number in used}
+    return RestorePlan(
+        pair=pair,
+        generation=selection.generation,
+        seq=selection.seq,
+        basis=basis,
+        topics=plans,
+        incomplete=selection.incomplete,
+        hash=_hash(pair, selection, plans),
+    )
+
+
+def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, selection: Selection) -> None:
+    found = {plan.source.name for plan in plans}
+    if wanted is not None and wanted - found:
+        raise ConfigError(
+            f"generation {selection.generation} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            remedy="`tandem status` shows what is backed up; --generation names another one",
+        )
+    if not found:
+        raise RefusedError(f"generation {selection.generation} holds nothing that could be restored")
+
+
+def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
+    if naming.only is not None and len(plans) != 1:
+        raise ConfigError(
+            f"--to names one topic, but {len(plans)} are to be restored",
+            remedy="add --topics, or use --map or --suffix",
+        )
+    unknown = naming.renamed.keys() - {plan.source.name for plan in plans}
+    if unknown:
+        raise ConfigError(f"--map renames {', '.join(sorted(unknown))}, which is not restored")
+    taken: dict[str, str] = {}
+    for plan in plans:
+        try:
+            layout.check_topic(plan.target)
+        except DamagedError as error:
+            raise ConfigError(f"{plan.target!r} is no name for a topic", remedy="choose another target") from error
+        if plan.target in _OWN or plan.target.startswith("__"):
+            raise ConfigError(f"{plan.target} can't be a target", remedy="choose another name")
+        if plan.target in taken:
+            raise ConfigError(f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}")
+        taken[plan.target] = plan.source.name
+
+
+def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan]) -> str:
+    document = {
+        "v": _HASH_VERSION,
+        "pair": pair,
+        "generation": selection.generation,
+        "seq": selection.seq,
+        "topics": [
+            {
+                "id": plan.source.topic_id,
+                "target": plan.target,
+                "partitions": [
+                    {
+                        "partition": item.key.partition,
+                        "end": item.end,
+                        "slices": [
+                            [piece.item.sha256, piece.part.start, piece.part.end, piece.low, piece.high]
+                            for piece in item.slices
+                        ],
+                    }
+                    for item in plan.partitions
+                ],
+            }
+            for plan in plans
+        ],
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
+    """Return the one id under which a source partition of a plan is written, whoever does it."""
+    return f"tandem-restore-{plan_hash[:16]}-{topic_id}-{partition}"
+
+
+def check_target(topic: TopicPlan, target: TargetTopic) -> None:
+    """Raise RefusedError unless the existing topic can take the partitions as they are."""
+    if target.partitions != topic.source.partitions:
+        raise RefusedError(
+            f"topic {target.name} has {target.partitions} partitions on the target, {topic.source.name} has "
+            f"{topic.source.partitions} in the backup",
+            remedy="restore into a topic that does not exist yet, with --to, --map or --suffix",
+        )
+
+
+def refuse_unless_empty(target: TargetTopic) -> None:
+    """Raise RefusedError if there is anything in the topic."""
+    if not target.empty:
+        count = sum(target.ends.values()) - sum(target.starts.values())
+        raise RefusedError(
+            f"topic {target.name} on the target is not empty (about {count} records), "
+            "and they are not of this very plan",
+            remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it",
+        )
+
+
+def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> dict[str, dict[str, str | None]]:
+    """Return the config keys in which an existing target differs: key -> present and recorded value."""
+    return {
+        key: {"present": present.get(key), "recorded": recorded.get(key)}
+        for key in sorted(recorded.keys() | present.keys())
+        if recorded.get(key) != present.get(key)
+    }
+
+
+def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int) -> dict[str, Any]:
+    """Return the plan as a document. Bytes are those stored, compressed."""
+    return {
+        "pair": plan.pair,
+        "generation": plan.generation,
+        "seq": plan.seq,
+        "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
+        "hash": plan.hash,
+        "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
+        "warnings": plan.warnings(),
+    }
+
+
+def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> dict[str, Any]:
+    expiry = topic.expiry(now)
+    return {
+        "source": topic.source.name,
+        "topicId": topic.source.topic_id,
+        "target": topic.target,
+        "targetExists": target is not None,
+        "targetEmpty": target is None or target.empty,
+        "replicationFactor": topic.source.replication_factor,
+        "config": dict(sorted(topic.source.config.items())),
+        "configDifferences": {} if target is None else differences(topic.source.config, target.config),
+        "records": topic.records,
+        "expireAtOnce": {"surely": expiry.surely, "atMost": expiry.at_most},
+        "partitions": [
+            {
+                "partition": item.key.partition,
+                "objects": len({piece.item.key for piece in item.slices}),
+                "records": item.records,
+                "exact": all(piece.whole for piece in item.slices),
+                "tombstones": sum(piece.part.tombstones for piece in item.slices),
+                "bytes": sum(piece.part.end - piece.part.start for piece in item.slices),
+                "end": item.end,
+                "generations": list(item.generations),
+            }
+            for item in topic.partitions
+        ],
+    }

@@ -1,0 +1,102 @@
+"""The cluster that is restored into, as a restore sees it: topics with their logs, and their config."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from backup_avro.errors import TimedOutError
+from sink.source.client_config import Value, for_confluent, servers_of
+from sink.source.cluster import EARLIEST, LATEST, ClusterAdmin
+from sink.source.errors import ClusterRequestError, ClusterUnreachableError
+from spark_jobs import progress as marks
+from spark_jobs.progress import Progress
+from spark_jobs.restore_plan import TargetTopic, TopicPlan
+
+_VISIBLE_S: Final = 60.0
+_BROKERS_S: Final = 30.0
+
+
+class Target:
+    """One cluster. Methods raise what `ClusterAdmin` raises."""
+
+    def __init__(self, props: Mapping[str, Value]) -> None:
+        self.props = props
+        self.admin = ClusterAdmin(props)
+
+    def brokers(self) -> int:
+        """Return how many brokers there are: more replicas a topic can't have."""
+        # ClusterAdmin does not tell.
+        try:
+            config: dict[str, Any] = for_confluent(self.props)
+            found = AdminClient(config).list_topics(timeout=_BROKERS_S)
+        except KafkaException as error:
+            raise ClusterUnreachableError(f"no broker answers at {servers_of(self.props)}: {error}") from error
+        return len(found.brokers)
+
+    def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
+        """Return those of the topics that exist."""
+        infos = self.admin.topics(names)
+        if not infos:
+            return {}
+        configs = self.admin.config(info.name for info in infos)
+        places = [(info.name, number) for info in infos for number in info.partitions]
+        starts = self.admin.list_offsets(dict.fromkeys(places, EARLIEST), read_committed=False)
+        ends = self.admin.list_offsets(dict.fromkeys(places, LATEST), read_committed=False)
+        return {
+            info.name: TargetTopic(
+                name=info.name,
+                topic_id=info.topic_id,
+                replication_factor=info.replication_factor,
+                config=configs[info.name],
+                starts={number: starts[info.name, number][0] for number in info.partitions},  # type: ignore[index]  # a TopicPartition equals the plain pair
+                ends={number: ends[info.name, number][0] for number in info.partitions},  # type: ignore[index]  # as above
+            )
+            for info in infos
+        }
+
+    def progress(self) -> Progress:
+        """Return what earlier restores left, nothing if there was none."""
+        if not marks.exists(self.admin):
+            return Progress()
+        with marks.following(self.props) as reader:
+            return reader.catch_up()
+
+    def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
+        """Create the topic, or prepare the empty one that is there, for loading."""
+        config = plan.loading_config()
+        if existing is not None:
+            self.admin.alter_config(plan.target, dict(config))
+            return
+        self.admin.create_topic(
+            plan.target, partitions=plan.source.partitions, replication_factor=replication_factor, config=config
+        )
+        deadline = time.monotonic() + _VISIBLE_S
+        while not self._visible(plan):
+            if time.monotonic() > deadline:
+                raise TimedOutError(f"topic {plan.target} was created, but has no leaders after {_VISIBLE_S:.0f} s")
+            time.sleep(0.2)
+
+    def _visible(self, plan: TopicPlan) -> bool:
+        infos = self.admin.topics([plan.target])
+        leaders = [leader for info in infos for leader, _ in info.partitions.values()]
+        return len(leaders) == plan.source.partitions and min(leaders) >= 0
+
+    def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set a topic's config; return the keys that the cluster refuses, with the reason."""
+        try:
+            self.admin.alter_config(topic, changes)
+        except ClusterRequestError:
+            # One bad key spoils all. First what must be undone, then the others one by one.
+            refused = {}
+            for key, value in sorted(changes.items()):
+                try:
+                    self.admin.alter_config(topic, {key: value})
+                except ClusterRequestError as error:
+                    refused[key] = str(error.args[0])
+            return refused
+        return {}
