@@ -25,7 +25,7 @@ version=$("$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])') |
 if [ -n "${JAVA_HOME:-}" ]; then java=$JAVA_HOME/bin/java; else java=java; fi
 java_remedy="install a Java runtime 17 or newer (Debian: apt install openjdk-17-jre-headless), or point JAVA_HOME at one"
 command -v "$java" >/dev/null || die "there is no $java" "$java_remedy"
-java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1)
+java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1) || true
 [ -n "$java_version" ] || die "$java does not run" "$java_remedy"
 [ "$java_version" -ge 17 ] || die "$java is Java $java_version, too old" "$java_remedy"
 
