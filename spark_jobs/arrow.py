@@ -11,7 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from backup_avro.record import NO_TIMESTAMP, NOT_UTF8, Record, TimestampType, decode_body
+from backup_avro.binary import BinaryReader
+from backup_avro.record import NO_TIMESTAMP, NOT_UTF8, decode_headers
+from backup_avro.spans import spans
 from spark_jobs.read import Body
 
 #: Spark's own names and order (its Structured Streaming + Kafka guide).
@@ -33,8 +35,6 @@ ARROW_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Kafka's own numbers (org.apache.kafka.common.record.TimestampType), which Spark's source shows.
-_KAFKA_TYPE: Final = {TimestampType.NONE: -1, TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
 _MAX_MS: Final = ((1 << 63) - 1) // 1000
 _BATCH_RECORDS: Final = 10_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -42,50 +42,84 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 def batches(bodies: Iterable[Body]) -> Iterator[pa.RecordBatch]:
     """Yield batches of about 10,000 records or 8 MiB, whichever comes first. Raises DamagedError."""
-    held: list[Record] = []
-    held_bytes = 0
+    columns = _Columns()
     for body in bodies:
-        held.extend(decode_body(body.body, body.records))
-        held_bytes += len(body.body)
-        if len(held) >= _BATCH_RECORDS or held_bytes >= _BATCH_BYTES:
-            yield to_batch(held)
-            held, held_bytes = [], 0
-    if held:
-        yield to_batch(held)
+        columns.add(body)
+        if len(columns.offset) >= _BATCH_RECORDS or columns.bytes >= _BATCH_BYTES:
+            yield columns.batch()
+            columns = _Columns()
+    if columns.offset:
+        yield columns.batch()
 
 
-def to_batch(records: list[Record]) -> pa.RecordBatch:
-    """Return the records as one batch."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-            pa.array([record.topic for record in records], pa.string()),
-            pa.array([record.partition for record in records], pa.int32()),
-            pa.array([record.offset for record in records], pa.int64()),
-            pa.array([_micros(record.timestamp) for record in records], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            pa.array([_KAFKA_TYPE[record.timestamp_type] for record in records], pa.int32()),
-            _headers(records),
-        ],
-        schema=ARROW_SCHEMA,
-    )
+class _Columns:
+    """The columns of a batch that is being filled, as lists."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.key: list[bytes | None] = []
+        self.value: list[bytes | None] = []
+        self.topic: list[str] = []
+        self.partition: list[int] = []
+        self.offset: list[int] = []
+        self.timestamp: list[int | None] = []
+        self.kind: list[int] = []
+        self.header_ends = [0]
+        self.header_keys: list[str] = []
+        self.header_values: list[bytes | None] = []
+
+    def add(self, body: Body) -> None:
+        """Append the records of a body. Raises DamagedError."""
+        data = body.body
+        self.bytes += len(data)
+        head, topic, partition = b"", "", 0
+        for span in spans(data, body.records):
+            new_head, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, value_from, value_to, at, end = (
+                span
+            )
+            if new_head is not head:
+                head = new_head
+                reader = BinaryReader(head)
+                topic, partition = reader.text(), reader.int32()
+            self.key.append(data[key_from:key_to] if key_at >= 0 else None)
+            self.value.append(data[value_from:value_to] if value_at >= 0 else None)
+            self.topic.append(topic)
+            self.partition.append(partition)
+            self.offset.append(offset)
+            self.timestamp.append(_micros(timestamp))
+            self.kind.append(kind - 1)  # Kafka's numbers: -1 none, 0 CreateTime, 1 LogAppendTime
+            if end - at > 1:
+                for name, value in decode_headers(data, at):
+                    self.header_keys.append(_text(name))
+                    self.header_values.append(value)
+            self.header_ends.append(len(self.header_keys))
+
+    def batch(self) -> pa.RecordBatch:
+        """Return what was appended."""
+        arrays = [
+            pa.array(self.key, pa.binary()),
+            pa.array(self.value, pa.binary()),
+            pa.array(self.topic, pa.string()),
+            pa.array(self.partition, pa.int32()),
+            pa.array(self.offset, pa.int64()),
+            pa.array(self.timestamp, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(self.kind, pa.int32()),
+            self._headers(),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+    def _headers(self) -> pa.Array:
+        pairs = pa.StructArray.from_arrays(
+            [pa.array(self.header_keys, pa.string()), pa.array(self.header_values, pa.binary())], fields=list(_HEADER)
+        )
+        kind = ARROW_SCHEMA.field("headers").type
+        return pa.ListArray.from_arrays(pa.array(self.header_ends, pa.int32()), pairs, type=kind)
 
 
 def _micros(timestamp: int) -> int | None:
     if timestamp == NO_TIMESTAMP:
         return None
     return max(-_MAX_MS, min(timestamp, _MAX_MS)) * 1000
-
-
-def _headers(records: list[Record]) -> pa.Array:
-    ends = [0]
-    for record in records:
-        ends.append(ends[-1] + len(record.headers))
-    flat = [header for record in records for header in record.headers]
-    keys = pa.array([_text(key) for key, _ in flat], pa.string())
-    values = pa.array([value for _, value in flat], pa.binary())
-    struct = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), struct, type=ARROW_SCHEMA.field("headers").type)
 
 
 def _text(key: str) -> str:

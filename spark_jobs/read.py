@@ -19,6 +19,7 @@ from backup_avro.errors import DamagedError
 from backup_avro.record import decode_body
 from backup_avro.record_v1 import decoder_for
 from backup_avro.selection import Slice
+from backup_avro.spans import spans
 from sink.object_store import ObjectMissingError, ObjectStore, StoreSettings, open_store
 
 #: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
@@ -157,12 +158,13 @@ def _with_next(bodies: Iterable[Body], end: int) -> Iterator[tuple[Body, int]]:
 
 
 def _trim(body: Body, low: int, high: int) -> Body | None:
-    kept = [span for span in spans(body.body, body.records) if low <= span[0] < high]
+    kept = [(span[2], span[1], span[-1]) for span in spans(body.body, body.records) if low <= span[2] < high]
     if not kept:
         return None
     if len(kept) == body.records:
         return body
-    return Body(body=body.body[kept[0][1] : kept[-1][2]], records=len(kept), first=kept[0][0])
+    first, start, _ = kept[0]
+    return Body(body=body.body[start : kept[-1][-1]], records=len(kept), first=first)
 
 
 def first_offset(body: bytes) -> int:
@@ -175,23 +177,3 @@ def first_offset(body: bytes) -> int:
 
 #: A record begins with its topic (at most 249 bytes and their length), partition and offset.
 _PREFIX: Final = 512
-
-
-def spans(body: bytes, count: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (offset, start, end) of each record of a body, in bytes. DamagedError where it can't be walked."""
-    reader = BinaryReader(body)
-    for _ in range(count):
-        start = reader.position
-        reader.sized()
-        reader.int64()
-        offset = reader.int64()
-        reader.int64()
-        reader.int64()
-        reader.nullable_bytes()
-        reader.nullable_bytes()
-        for items in reader.blocks():
-            for _ in range(items):
-                reader.sized()
-                reader.nullable_bytes()
-        yield offset, start, reader.position
-    reader.expect_end()

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from backup_avro.binary import BinaryReader
 from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
 from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
-from backup_avro.record import Record, decode_body
+from backup_avro.spans import spans
 from spark_jobs.read import check_bytes, open_container
 
 #: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
@@ -239,8 +240,8 @@ def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
         seen = _Seen()
         name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
         try:
-            for record in _records(data, header, part):
-                seen.add(record)
+            for block in iter_blocks(data, header, part.start, part.end):
+                seen.add(decompress(block, header.codec), block.count)
         except DamagedError as error:
             findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
         else:
@@ -264,11 +265,6 @@ def _check_header(header: Header, opening: Opening) -> None:
         raise DamagedError("its sync marker is not that of its generation")
 
 
-def _records(data: bytes, header: Header, part: Part) -> Iterator[Record]:
-    for block in iter_blocks(data, header, part.start, part.end):
-        yield from decode_body(decompress(block, header.codec), block.count)
-
-
 @dataclass(slots=True)
 class _Seen:
     """What the records of one part turned out to be."""
@@ -279,21 +275,33 @@ class _Seen:
     last: int = -1
     min_timestamp: int = 0
     max_timestamp: int = 0
-    places: set[tuple[str, int]] = field(default_factory=set)
+    heads: set[bytes] = field(default_factory=set)
     disorder: str | None = None
 
-    def add(self, record: Record) -> None:
-        if not self.records:
-            self.first = record.offset
-            self.min_timestamp = self.max_timestamp = record.timestamp
-        elif record.offset <= self.last and self.disorder is None:
-            self.disorder = f"offset {record.offset} follows {self.last}"
-        self.last = record.offset
-        self.records += 1
-        self.tombstones += record.value is None
-        self.min_timestamp = min(self.min_timestamp, record.timestamp)
-        self.max_timestamp = max(self.max_timestamp, record.timestamp)
-        self.places.add((record.topic, record.partition))
+    def add(self, body: bytes, count: int) -> None:
+        """Look at each record of a block's body. Raises DamagedError."""
+        low, high, last, head = self.min_timestamp, self.max_timestamp, self.last, b""
+        for span in spans(body, count):
+            if span[0] is not head:
+                head = span[0]
+                self.heads.add(head)
+            offset, timestamp = span[2], span[3]
+            if not self.records:
+                self.first = offset
+                low = high = timestamp
+            elif offset <= last and self.disorder is None:
+                self.disorder = f"offset {offset} follows {last}"
+            last = offset
+            low, high = min(low, timestamp), max(high, timestamp)
+            self.records += 1
+            self.tombstones += span[8] < 0
+        self.min_timestamp, self.max_timestamp, self.last = low, high, last
+
+    @property
+    def places(self) -> set[tuple[str, int]]:
+        """Topics and partitions that the records name."""
+        readers = [BinaryReader(head) for head in self.heads]
+        return {(reader.text(), reader.int32()) for reader in readers}
 
     def problems(self, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
         foreign = sorted(self.places - {(topic, part.key.partition)})

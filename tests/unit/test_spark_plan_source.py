@@ -16,7 +16,7 @@ from backup_avro.record import NOT_UTF8, Record, TimestampType, encode
 from backup_avro.selection import select
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs.arrow import ARROW_SCHEMA, batches, to_batch
+from spark_jobs.arrow import ARROW_SCHEMA, batches
 from spark_jobs.read import Body, ObjectReader, StoreAddress
 from spark_jobs.source_plan import ReadTask, parse_options, plan_tasks
 
@@ -153,7 +153,7 @@ def test_what_spark_cannot_hold_becomes_the_nearest() -> None:
     """Header keys that are not UTF-8 are marked, absurd times are cut, neither fails a job."""
     odd = b"caf\xe9".decode("utf-8", NOT_UTF8)
     record = Record(topic="t", partition=0, offset=1, timestamp=1 << 62, headers=((odd, b"x"), ("né", None)))
-    batch = to_batch([record])
+    (batch,) = batches([Body(body=encode(record), records=1, first=1)])
     assert batch.column(7).to_pylist() == [[{"key": "caf\ufffd", "value": b"x"}, {"key": "né", "value": None}]]
     assert batch.column(5).cast("int64").to_pylist() == [((1 << 63) - 1) // 1000 * 1000]
 

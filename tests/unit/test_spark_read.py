@@ -131,7 +131,7 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
     ("text", "kind", "message"),
     [
         (
-            "An exception was thrown:\n  line 1, in f\nspark_jobs.read.MissingObjectError: a/b is in the chain (plan again)\n",
+            "Traceback:\n  line 1, in f\nspark_jobs.read.MissingObjectError: a/b is in the chain (plan again)\n",
             "MissingObjectError",
             "a/b is in the chain (plan again)",
         ),
