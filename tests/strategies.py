@@ -10,11 +10,11 @@ import io
 import struct
 from collections.abc import Sequence
 
-import crc32c
 import lz4.frame
 import snappy
 import zstandard
 from hypothesis import strategies as st
+from kafka.record.util import calc_crc32c
 
 from backup_avro.record import Record, TimestampType
 
@@ -113,7 +113,7 @@ def raw_batch(
         )
         + payload
     )
-    rest = struct.pack(">ibI", leader_epoch, 2, crc32c.crc32c(covered)) + covered
+    rest = struct.pack(">ibI", leader_epoch, 2, calc_crc32c(covered)) + covered
     return struct.pack(">qi", base_offset, len(rest)) + rest
 
 
