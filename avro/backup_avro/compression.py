@@ -46,7 +46,9 @@ _contexts = _Contexts()
 
 
 def _too_much(limit: int) -> DamagedError:
-    return DamagedError(f"compressed data would take more than {limit} bytes")
+    return DamagedError(
+        f"compressed data would take more than {limit} bytes", remedy="if it is known to be sound, allow more"
+    )
 
 
 def deflate(data: bytes) -> bytes:

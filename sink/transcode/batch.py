@@ -10,6 +10,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
+import google_crc32c
+
 from backup_avro import compression
 from backup_avro.errors import DamagedError
 
@@ -19,6 +21,10 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 #: The part of the header that the CRC covers; the records follow.
 CRC_COVERED: Final = struct.Struct(">hiqqqhii")
 LENGTH: Final = struct.Struct(">qi")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_PRODUCER: Final = struct.Struct(">qhi")
+_CRC: Final = struct.Struct(">I")
+_PRODUCER_AT: Final = 43
 
 HEADER_SIZE: Final = HEADER.size
 CRC_START: Final = HEADER_SIZE - CRC_COVERED.size
@@ -74,3 +80,16 @@ def compress(data: bytes, codec: Compression) -> tuple[bytes, Compression]:
         if len(smaller) < len(data):
             return smaller, codec
     return data, Compression.NONE
+
+
+def with_producer(
+    data: bytes, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+) -> bytes:
+    """Return a batch that is the given one but sent by this producer; the CRC is computed again."""
+    out = bytearray(data)
+    (attributes,) = _ATTRIBUTES.unpack_from(out, CRC_START)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(out, CRC_START, attributes)
+    _PRODUCER.pack_into(out, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(out, CRC_START - _CRC.size, google_crc32c.value(bytes(out[CRC_START:])))
+    return bytes(out)

@@ -27,8 +27,7 @@ _REMEDY: Final = (
     "that is sound"
 )
 _OLD_REMEDY: Final = (
-    "record formats from before Kafka 0.11 are not supported: write the topic anew with a current broker, for instance "
-    "by copying it, or upgrade the brokers to 4.0, which convert nothing but refuse such logs openly"
+    "message formats from before Kafka 0.11 are not supported: copy the records into a new topic with a current client"
 )
 
 
@@ -88,8 +87,8 @@ class ReferenceTranscoder:
                 )
             except DamagedError as error:
                 raise DamagedError(
-                    f"topic {topic}, partition {partition}, record batch at offset {base_offset}: {error}",
-                    remedy=None if error.remedy else _REMEDY,
+                    f"topic {topic}, partition {partition}, record batch at offset {base_offset}: {error.args[0]}",
+                    remedy=error.remedy or _REMEDY,
                 ) from error
             if segment is not None:
                 segments.append(segment)

@@ -14,7 +14,7 @@ from strategies import PARTITION, TOPIC, batch, logs
 from backup_avro.errors import DamagedError
 from backup_avro.record import Record, TimestampType, decode_body, encode
 from backup_avro.varint import encode_long
-from sink.transcode.batch import Compression
+from sink.transcode.batch import Compression, with_producer
 from sink.transcode.reference import ReferenceTranscoder
 from sink.transcode.reverse import BuiltBatch, build_batches
 
@@ -230,6 +230,29 @@ class TestRefusals:
     def test_no_records_no_batches(self) -> None:
         """An empty block is no error."""
         assert build([]) == []
+
+
+@given(logs(), compressions, st.integers(0, 1 << 40), st.integers(0, 1 << 14), st.integers(0, 1 << 30), st.booleans())
+def test_a_producer_is_put_in(
+    records: list[Record], compression: Compression, producer: int, epoch: int, sequence: int, transactional: bool
+) -> None:
+    """The same batch from a producer, with a right CRC; and out again."""
+    (built,) = build(records, compression=compression)
+    sent = with_producer(
+        built.data,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+    foreign = DefaultRecordBatch(sent)
+    assert foreign.validate_crc()
+    assert (foreign.producer_id, foreign.producer_epoch, foreign.base_sequence) == (producer, epoch, sequence)
+    assert foreign.is_transactional == transactional
+    assert foreign.compression_type == DefaultRecordBatch(built.data).compression_type
+    assert [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in foreign] == list(map(content, records))
+    back = with_producer(sent, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False)
+    assert back == built.data
 
 
 def test_times_too_far_apart_for_one_batch() -> None:
