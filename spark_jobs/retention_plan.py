@@ -1,0 +1,308 @@
+"""What time has made worthless. Pure: an observation and the store's time in, typed steps with reasons out.
+
+What this release removes, and what keeps each step safe whenever it is carried out:
+
+* expire: whole objects of topics whose policy is `delete`, when all records in them are past the limit; never the
+  newest object of a partition. They leave the chain by a REWRITE; their bytes stay for the grace time.
+* replaced: what a REWRITE took out of the chain longer than the grace ago. Readers hold pins.
+* orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
+  incarnation that lost the chain can't append. Never by age: what a live writer uploads is left alone.
+* abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
+  the chain first, so that a holder that is still alive fails at its next entry.
+* leftovers: what is found under a generation that is cleared.
+* uploads: unfinished multipart uploads, by the same rules as orphans; pins that ended long ago.
+
+On compacted topics nothing goes that is in the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from backup_avro.chain import Part, PartitionKey, StoredObject, Topic, iso
+from backup_avro.coverage import successor
+from backup_avro.fold import Generation
+from sink.chain.pins import holding
+from sink.object_store import ObjectInfo, UploadInfo
+from spark_jobs.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step
+
+JANITOR: Final = "janitor-"
+_DELETE: Final = "delete"
+_COMPACT: Final = "compact"
+
+
+def make_plan(seen: Observation, rules: Rules) -> Plan:
+    """Return what may go now, and what stays with its reason."""
+    steps: list[Step] = []
+    kept: list[Kept] = []
+    for state in seen.states:
+        for found in _generation(seen, state, rules):
+            (steps if isinstance(found, Step) else kept).append(found)  # type: ignore[arg-type]  # one of the two
+    steps.extend(_ended_pins(seen, rules))
+    kept.extend(
+        Kept(what="folder", generation=None, reason=f"{name}: no claim explains it; look at it yourself")
+        for name in seen.strange
+    )
+    kept.extend(
+        Kept(what="pin", generation=None, reason=f"{pin.id}: can't be read and keeps everything; remove it if unused")
+        for pin in seen.pins
+        if pin.until is None
+    )
+    order = list(Action)
+    steps.sort(key=lambda step: (order.index(step.action), step.generation or 0))
+    return Plan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
+
+
+def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    objects = seen.objects.get(state.number, ())
+    if state.cleared is not None and state.clearing is None:
+        left = [info for info in objects if info.key not in state.objects]
+        if left:
+            yield _step(Action.LEFTOVERS, state, "the generation is cleared", left)
+        yield from _uploads(seen, state, rules)
+        return
+    if state.clearing is not None:
+        yield from _clearing(seen, state, rules)
+        return
+    reason = _abandoned(seen, state, rules)
+    if reason is not None:
+        yield from _clear(seen, state, reason)
+        return
+    yield from _orphans(seen, state, rules)
+    yield from _uploads(seen, state, rules)
+    yield from _replaced(seen, state, rules)
+    yield from _expired(seen, state, rules)
+
+
+def _step(action: Action, state: Generation, reason: str, objects: Sequence[ObjectInfo]) -> Step:
+    return Step(
+        action=action,
+        generation=state.number,
+        instance=state.instance,
+        reason=reason,
+        objects=tuple(Doomed(key=info.key, bytes=info.size) for info in objects),
+    )
+
+
+def _kept(what: str, state: Generation, reason: str, objects: Sequence[ObjectInfo] = ()) -> Kept:
+    return Kept(
+        what=what,
+        generation=state.number,
+        reason=reason,
+        count=len(objects),
+        bytes=sum(info.size for info in objects),
+    )
+
+
+# --- generations that nobody needs
+
+
+def _abandoned(seen: Observation, state: Generation, rules: Rules) -> str | None:
+    """Say why a generation is abandoned, None if it is not (known to be)."""
+    if state.complete or state.seq == 0:
+        return None
+    newer = successor(state, seen.states)
+    if newer is None:
+        return None
+    later = [g.number for g in seen.states if g.instance == state.instance and g.number > state.number]
+    if later:
+        return (
+            f"never complete; generation {newer.number} is, and {state.instance} has gone on to generation {max(later)}"
+        )
+    if seen.at - state.at > rules.abandoned_after:
+        return f"never complete; generation {newer.number} is, and it got no entry since {iso(state.at)}"
+    return None
+
+
+def _clear(seen: Observation, state: Generation, reason: str) -> Iterator[Step | Kept]:
+    objects = seen.objects.get(state.number, ())
+    pinned = _pinned(seen, state)
+    if pinned:
+        yield _kept("abandoned generation", state, pinned, objects)
+        return
+    yield replace(_step(Action.CLEAR, state, reason, objects), uploads=seen.uploads.get(state.number, ()))
+
+
+def _clearing(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    objects = seen.objects.get(state.number, ())
+    by_janitor = (state.clearing_by or "").startswith(JANITOR)
+    if state.complete:
+        yield _kept("generation being cleared", state, f"its owner, {state.instance}, clears it", objects)
+    elif by_janitor or seen.at - state.at > rules.abandoned_after:
+        yield from _clear(seen, state, "a clearing that was begun and not finished")
+    else:
+        yield _kept("generation being cleared", state, "its owner began to clear it and may be at it", objects)
+
+
+# --- what is in no chain
+
+
+def _writer_gone(seen: Observation, state: Generation, modified: int, rules: Rules) -> str | None:
+    """Say why whoever began to write something at `modified` can't commit it any more, None if it may."""
+    if state.sealed:
+        return "the generation is sealed"
+    takeover = seen.takeovers.get(state.number)
+    if takeover is not None and modified < takeover.modified - rules.slack:
+        return f"written by an incarnation that lost the chain (TAKEOVER, entry {takeover.seq})"
+    return None
+
+
+def _orphans(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    groups: dict[str | None, list[ObjectInfo]] = {}
+    for info in seen.objects.get(state.number, ()):
+        if info.key not in state.objects and info.key not in state.replaced:
+            modified = round(info.modified.timestamp() * 1000)
+            groups.setdefault(_writer_gone(seen, state, modified, rules), []).append(info)
+    for reason, objects in groups.items():
+        if reason is None:
+            yield _kept("objects in no chain", state, "their writer may still commit them", objects)
+        else:
+            yield _step(Action.ORPHANS, state, reason, objects)
+
+
+def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    groups: dict[str | None, list[UploadInfo]] = {}
+    for upload in seen.uploads.get(state.number, ()):
+        initiated = round(upload.initiated.timestamp() * 1000)
+        reason = "the generation is cleared" if state.cleared is not None else None
+        groups.setdefault(reason or _writer_gone(seen, state, initiated, rules), []).append(upload)
+    for reason, uploads in groups.items():
+        if reason is None:
+            why = "their writer may still finish them"
+            yield Kept(what="unfinished uploads", generation=state.number, reason=why, count=len(uploads))
+        else:
+            yield Step(
+                action=Action.UPLOADS,
+                generation=state.number,
+                instance=state.instance,
+                reason=reason,
+                uploads=tuple(uploads),
+            )
+
+
+def _replaced(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    old: list[ObjectInfo] = []
+    fresh: list[ObjectInfo] = []
+    for info in seen.objects.get(state.number, ()):
+        if info.key in state.replaced:
+            (old if seen.at - state.replaced[info.key] > rules.grace else fresh).append(info)
+    if fresh:
+        ready = max(state.replaced[info.key] for info in fresh) + rules.grace
+        yield _kept("replaced objects", state, f"the grace time of the last of them ends at {iso(ready)}", fresh)
+    pinned = _pinned(seen, state)
+    if old and pinned:
+        yield _kept("replaced objects", state, pinned, old)
+    elif old:
+        yield _step(Action.REPLACED, state, "a rewrite replaced them longer than the grace time ago", old)
+
+
+def _pinned(seen: Observation, state: Generation) -> str | None:
+    found = holding(seen.pins, state.number, seen.at)
+    if not found:
+        return None
+    names = ", ".join(f"{pin.owner} {'for ever' if pin.until is None else 'until ' + iso(pin.until)}" for pin in found)
+    return f"pinned by {names}"
+
+
+def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
+    ended = [pin for pin in seen.pins if pin.until is not None and seen.at > pin.until + rules.slack]
+    if ended:
+        yield Step(
+            action=Action.PINS,
+            generation=None,
+            instance=None,
+            reason="their owners are gone; the pins have ended",
+            pins=tuple(ended),
+        )
+
+
+# --- topics whose policy is `delete`
+
+
+def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    if not state.complete:
+        return
+    policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
+    compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)
+    if compacted:
+        yield Kept(
+            what="compacted topics",
+            generation=state.number,
+            reason=f"this release removes nothing of them that is in the chain: {_some(compacted)}",
+        )
+    for reason, topics in _unlimited(state, policies).items():
+        yield Kept(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
+    limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
+    if not limits:
+        return
+    if state.sealed:
+        yield _kept(
+            "expired objects", state, "a sealed generation takes no rewrite; it goes as a whole when it is cleared"
+        )
+        return
+    newest = _newest(state)
+    groups: dict[tuple[str, ...], list[StoredObject]] = {}
+    for item in state.objects.values():
+        if item.key not in newest and all(_is_past(state, part, limits, seen.at) for part in item.parts):
+            names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
+            groups.setdefault(names, []).append(item)
+    what = "past the topic's retention.ms" if rules.older_than is None else f"older than {rules.older_than} ms"
+    for names, items in sorted(groups.items()):
+        yield Step(
+            action=Action.EXPIRE,
+            generation=state.number,
+            instance=state.instance,
+            reason=f"policy delete, and all records are {what}",
+            objects=tuple(Doomed(key=item.key, bytes=item.bytes) for item in items),
+            topics=names,
+        )
+
+
+def _policy(topic: Topic, rules: Rules) -> int | str | None:
+    """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
+    policy = {name.strip() for name in topic.config.get("cleanup.policy", "").split(",") if name.strip()}
+    if _COMPACT in policy:
+        return None
+    if topic.removed:
+        return "deleted or no longer guarded, so this is their last backup"
+    if policy != {_DELETE}:
+        return "their cleanup.policy is not recorded"
+    if rules.older_than is not None:
+        return rules.older_than
+    try:
+        limit = int(topic.config["retention.ms"])
+    except (KeyError, ValueError):
+        return "their retention.ms is not recorded"
+    return limit if limit >= 0 else "their retention.ms is unlimited"
+
+
+def _unlimited(state: Generation, policies: Mapping[str, int | str | None]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for topic_id, policy in policies.items():
+        if isinstance(policy, str):
+            found.setdefault(policy, []).append(state.topics[topic_id].name)
+    return found
+
+
+def _newest(state: Generation) -> set[str]:
+    """Return the keys of the objects that hold the newest part of some partition."""
+    newest: dict[PartitionKey, tuple[int, str]] = {}
+    for item, part in state.live_parts():
+        if part.key not in newest or part.last > newest[part.key][0]:
+            newest[part.key] = (part.last, item.key)
+    return {key for _, key in newest.values()}
+
+
+def _is_past(state: Generation, part: Part, limits: Mapping[str, int], now: int) -> bool:
+    """Whether all records of a part are past their topic's limit. Records without a time are never past it."""
+    limit = limits.get(part.key.topic_id)
+    if limit is None or not state.read_through(part.key):
+        return False
+    return part.min_timestamp >= 0 and part.max_timestamp < now - limit
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:10]) + (f" and {len(ordered) - 10} more" if len(ordered) > 10 else "")
