@@ -237,11 +237,6 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
     if not limits:
         return
-    if state.sealed:
-        yield _kept(
-            "expired objects", state, "a sealed generation takes no rewrite; it goes as a whole when it is cleared"
-        )
-        return
     newest = _newest(state)
     groups: dict[tuple[str, ...], list[StoredObject]] = {}
     for item in state.objects.values():
@@ -250,12 +245,22 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
             groups.setdefault(names, []).append(item)
     what = "past the topic's retention.ms" if rules.older_than is None else f"older than {rules.older_than} ms"
     for names, items in sorted(groups.items()):
+        objects = tuple(Doomed(key=item.key, bytes=item.bytes) for item in items)
+        if state.sealed:
+            yield Kept(
+                what="expired objects",
+                generation=state.number,
+                reason=f"{_some(names)}: a sealed generation takes no rewrite; it goes as a whole when it is cleared",
+                count=len(objects),
+                bytes=sum(item.bytes for item in items),
+            )
+            continue
         yield Step(
             action=Action.EXPIRE,
             generation=state.number,
             instance=state.instance,
             reason=f"policy delete, and all records are {what}",
-            objects=tuple(Doomed(key=item.key, bytes=item.bytes) for item in items),
+            objects=objects,
             topics=names,
         )
 
