@@ -1,0 +1,462 @@
+"""What retention may remove, rule by rule. The states are folded from real chains; listings and times are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+
+from backup_avro.chain import Kind, StoredObject
+from backup_avro.record import Record
+from sink.chain.pins import Pin
+from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore, UploadInfo, open_store
+from spark_jobs.retention_plan import make_plan
+from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, Takeover, still
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+LOGS = TopicSpec("logs", config={"cleanup.policy": "delete", "retention.ms": str(HOUR)})
+ORDERS = TopicSpec("orders", 2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store."""
+    return open_store(tmp_path.as_uri())
+
+
+def observe(
+    store: ObjectStore,
+    *,
+    after: int = 0,
+    modified: Mapping[str, int] | None = None,
+    uploads: Mapping[int, tuple[UploadInfo, ...]] | None = None,
+    takeovers: Mapping[int, Takeover] | None = None,
+    pins: Iterable[Pin] = (),
+) -> Observation:
+    """What is in the store, `after` ms from now; `modified` sets the time of objects (ms from now)."""
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    states = reader.history()
+    objects = {}
+    for state in states:
+        found = list(store.list(f"{PAIR}/{state.instance}/generation={state.number:08d}/"))
+        objects[state.number] = tuple(
+            replace(info, modified=moment(modified[info.key])) if modified and info.key in modified else info
+            for info in found
+        )
+    return Observation(
+        pair=PAIR,
+        at=now_ms(store) + after,
+        states=tuple(states),
+        objects=objects,
+        uploads=uploads or {},
+        takeovers=takeovers or {},
+        pins=tuple(pins),
+    )
+
+
+def moment(ms: int) -> datetime:
+    """A time, ms from now."""
+    return datetime.now(UTC) + timedelta(milliseconds=ms)
+
+
+def plan(store: ObjectStore, rules: Rules | None = None, **seen: object) -> Plan:
+    """The plan for what is in the store."""
+    return make_plan(observe(store, **seen), rules or Rules())  # type: ignore[arg-type]  # named by the caller
+
+
+def steps(found: Plan) -> dict[tuple[Action, int | None], Step]:
+    """The steps by action and generation; each pair occurs once in these tests."""
+    by_place = {(step.action, step.generation): step for step in found.steps}
+    assert len(by_place) == len(found.steps)
+    return by_place
+
+
+def why(found: Plan, what: str) -> str:
+    """Why something stays."""
+    (kept,) = [kept for kept in found.kept if kept.what == what]
+    return kept.reason
+
+
+def logged(store: ObjectStore, spec: TopicSpec = LOGS, *, timestamps: Iterable[int] = (-3, -2, -1)) -> Backup:
+    """A complete generation with one object of `spec` per timestamp (hours from now), oldest first."""
+    backup = Backup.claim(store, topics=[spec, ORDERS])
+    for number, hours in enumerate(timestamps):
+        first = number * 10
+        at = now_ms(store) + hours * HOUR - first - 60_000
+        backup.commit(records(spec.name, 0, range(first, first + 5), timestamp=at))
+    backup.complete()
+    return backup
+
+
+def keys(backup: Backup) -> list[str]:
+    """The keys of a generation's objects in commit order."""
+    return list(backup.writer.state.objects)
+
+
+# --- topics whose policy is `delete`
+
+
+def test_only_objects_whole_past_the_limit_go(store: ObjectStore) -> None:
+    """The newest record of an object decides."""
+    backup = logged(store, timestamps=(-3, -2, 0, 0))
+    step = steps(plan(store))[Action.EXPIRE, 1]
+    assert step.keys == tuple(keys(backup)[:2])
+    assert step.topics == ("logs",)
+    assert step.bytes == sum(item.bytes for item in list(backup.writer.state.objects.values())[:2])
+
+
+def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
+    """Even when all are past the limit."""
+    backup = logged(store, timestamps=(-9, -8, -7))
+    assert steps(plan(store))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:2])
+    alone = Backup.claim(store, topics=[LOGS], number=2, instance="b")
+    alone.commit(records("logs", 0, range(5), timestamp=0))
+    alone.complete()
+    assert (Action.EXPIRE, 2) not in steps(plan(store))
+
+
+def test_older_than_replaces_the_recorded_retention(store: ObjectStore) -> None:
+    """In both directions, and where none is recorded."""
+    backup = logged(store, timestamps=(-30, -20, -10, 0))
+    assert steps(plan(store, Rules(older_than=25 * HOUR)))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+    assert (Action.EXPIRE, 1) not in steps(plan(store, Rules(older_than=40 * HOUR)))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"cleanup.policy": "compact", "retention.ms": "1"}, "nothing of them that is in the chain: logs, orders"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "1"}, "in the chain: logs, orders"),
+        ({"cleanup.policy": "delete, compact", "retention.ms": "1"}, "in the chain: logs, orders"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, "retention.ms is unlimited: logs"),
+        ({"cleanup.policy": "delete"}, "retention.ms is not recorded: logs"),
+        ({"cleanup.policy": "delete", "retention.ms": "soon"}, "retention.ms is not recorded: logs"),
+        ({"retention.ms": "1"}, "cleanup.policy is not recorded: logs"),
+    ],
+)
+def test_what_is_not_surely_a_deleting_topic_stays(store: ObjectStore, config: dict[str, str], reason: str) -> None:
+    """Any doubt about policy or limit keeps everything, and the plan says why."""
+    logged(store, TopicSpec("logs", config=config), timestamps=(-9, -8, -7))
+    found = plan(store)
+    assert found.steps == ()
+    assert any(reason in kept.reason for kept in found.kept)
+
+
+def test_records_without_a_time_are_never_past_it(store: ObjectStore) -> None:
+    """A timestamp of -1 is no age."""
+    backup = Backup.claim(store, topics=[LOGS])
+    for first in (0, 10, 20):
+        backup.commit([replace(record, timestamp=-1) for record in records("logs", 0, range(first, first + 5))])
+    backup.complete()
+    assert plan(store).steps == ()
+
+
+def test_a_deleted_topic_keeps_its_last_backup(store: ObjectStore) -> None:
+    """Nobody can read it from Kafka any more."""
+    backup = logged(store, timestamps=(-9, -8, -7))
+    backup.append(Kind.COMMIT, topics=(replace(backup.topics["logs"], removed=True),))
+    found = plan(store)
+    assert found.steps == ()
+    assert "their last backup: logs" in why(found, "topics")
+
+
+def test_a_journal_goes_only_if_every_partition_in_it_may(store: ObjectStore) -> None:
+    """One compacted topic, or one partition's newest records, keep it."""
+    old = now_ms(store) - 9 * HOUR
+    backup = Backup.claim(store, topics=[LOGS, replace(LOGS, name="audit"), ORDERS])
+
+    def log(topic: str, first: int) -> list[Record]:
+        return records(topic, 0, range(first, first + 3), timestamp=old)
+
+    backup.commit([*log("logs", 0), *log("audit", 0)], journal=True)
+    backup.commit([*log("logs", 10), *log("orders", 10)], journal=True)
+    backup.commit([*log("logs", 20), *log("audit", 20)], journal=True)
+    backup.commit(log("logs", 30))
+    backup.complete()
+    step = steps(plan(store))[Action.EXPIRE, 1]
+    assert step.keys == tuple(keys(backup)[:1])
+    assert step.topics == ("audit", "logs")
+
+
+def test_generations_that_take_no_rewrite_keep_what_is_expired(store: ObjectStore) -> None:
+    """A sealed one goes as a whole; one that is not complete is still being read."""
+    backup = logged(store, timestamps=(-9, -8, -7))
+    backup.seal()
+    found = plan(store)
+    assert found.steps == ()
+    assert "takes no rewrite" in why(found, "expired objects")
+    building = Backup.claim(store, topics=[LOGS], number=2, instance="b")
+    for first in (0, 10):
+        building.commit(records("logs", 0, range(first, first + 5), timestamp=0))
+    assert (Action.EXPIRE, 2) not in steps(plan(store))
+
+
+# --- what a rewrite replaced
+
+
+def rewritten(store: ObjectStore) -> tuple[Backup, str]:
+    """A complete generation whose first object was replaced."""
+    backup = logged(store)
+    old = keys(backup)[0]
+    backup.append(Kind.REWRITE, replaced=(old,))
+    return backup, old
+
+
+def test_replaced_objects_go_after_the_grace_time(store: ObjectStore) -> None:
+    """Not at it, but past it, by the store's clock."""
+    _, old = rewritten(store)
+    early = plan(store, Rules(grace=HOUR, older_than=90 * DAY))
+    assert early.steps == ()
+    assert "grace time" in why(early, "replaced objects")
+    late = plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=HOUR + 1000)
+    assert steps(late)[Action.REPLACED, 1].keys == (old,)
+
+
+@pytest.mark.parametrize(
+    ("generation", "until", "goes"), [(1, 2 * DAY, False), (None, None, False), (2, 2 * DAY, True)]
+)
+def test_a_pin_keeps_what_was_replaced(
+    store: ObjectStore, generation: int | None, until: int | None, goes: bool
+) -> None:
+    """A reader planned with it; an unreadable pin may be anybody's; another generation's pin does not matter."""
+    rewritten(store)
+    pin = Pin(id="p", generation=generation, owner="restore", until=None if until is None else now_ms(store) + until)
+    found = plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin])
+    assert ((Action.REPLACED, 1) in steps(found)) is goes
+    if not goes:
+        assert "pinned by restore" in why(found, "replaced objects")
+
+
+def test_pins_that_ended_are_removed_and_hold_nothing(store: ObjectStore) -> None:
+    """Their owners died; what they held goes in the same plan."""
+    rewritten(store)
+    pin = Pin(id="p", generation=1, owner="restore", until=now_ms(store) + HOUR)
+    found = steps(plan(store, Rules(grace=HOUR, older_than=90 * DAY), after=DAY, pins=[pin]))
+    assert found[Action.PINS, None].pins == (pin,)
+    assert (Action.REPLACED, 1) in found
+
+
+# --- what is in no chain
+
+
+def orphan(backup: Backup) -> StoredObject:
+    """An uploaded object that no entry names."""
+    return backup.put_object([(("orders", 1), records("orders", 1, range(3)), None)], journal=False)
+
+
+def test_a_live_writers_uploads_are_left_alone_however_old(store: ObjectStore) -> None:
+    """Age proves nothing: a paused process can go on after a year."""
+    item = orphan(logged(store, timestamps=(0,)))
+    found = plan(store, after=400 * DAY, modified={item.key: -400 * DAY})
+    assert all(item.key not in step.keys for step in found.steps)
+    assert "may still commit" in why(found, "objects in no chain")
+
+
+def test_orphans_of_a_sealed_generation_go(store: ObjectStore) -> None:
+    """Nothing can follow SEALED. What the chain holds stays."""
+    backup = logged(store, timestamps=(0,))
+    item = orphan(backup)
+    backup.seal()
+    found = steps(plan(store))
+    assert list(found) == [(Action.ORPHANS, 1)]
+    assert found[Action.ORPHANS, 1].keys == (item.key,)
+
+
+@pytest.mark.parametrize(("modified", "goes"), [(-DAY - 61_000, True), (-DAY - 59_000, False), (0, False)])
+def test_orphans_of_a_superseded_incarnation_go(store: ObjectStore, modified: int, goes: bool) -> None:
+    """What was there clearly before the TAKEOVER can't be the present holder's."""
+    item = orphan(logged(store, timestamps=(0,)))
+    takeover = Takeover(seq=9, modified=now_ms(store) - DAY)
+    found = plan(store, takeovers={1: takeover}, modified={item.key: modified})
+    assert ((Action.ORPHANS, 1) in steps(found)) is goes
+    if goes:
+        assert "TAKEOVER, entry 9" in steps(found)[Action.ORPHANS, 1].reason
+
+
+def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
+    """Aborted where the writer is gone, left alone where it may live."""
+    backup = logged(store, timestamps=(0,))
+    upload = UploadInfo(key=f"{PAIR}/a/generation=00000001/x", upload_id="u", initiated=moment(-400 * DAY))
+    found = plan(store, uploads={1: (upload,)})
+    assert found.steps == ()
+    assert "may still finish" in why(found, "unfinished uploads")
+    gone = plan(store, uploads={1: (upload,)}, takeovers={1: Takeover(seq=4, modified=now_ms(store))})
+    assert steps(gone)[Action.UPLOADS, 1].uploads == (upload,)
+    backup.seal()
+    assert steps(plan(store, uploads={1: (upload,)}))[Action.UPLOADS, 1].uploads == (upload,)
+
+
+# --- generations that nobody needs
+
+
+def complete(store: ObjectStore, number: int, instance: str) -> Backup:
+    """A complete generation without anything to remove."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
+    backup.commit(records("orders", 0, range(5)))
+    backup.complete()
+    return backup
+
+
+def building(store: ObjectStore, number: int, instance: str) -> Backup:
+    """A generation that did not become complete."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
+    backup.commit(records("orders", 0, range(3)))
+    return backup
+
+
+def test_a_generation_given_up_by_its_owner_is_cleared(store: ObjectStore) -> None:
+    """Its instance has a newer one, and a newer one is complete."""
+    given_up = building(store, 1, "a")
+    complete(store, 2, "a")
+    step = steps(plan(store))[Action.CLEAR, 1]
+    assert step.keys == tuple(keys(given_up))
+    assert "a has gone on to generation 2" in step.reason
+
+
+def test_without_a_newer_complete_one_nothing_is_abandoned(store: ObjectStore) -> None:
+    """An incomplete generation may be all there is; a tainted or sealed-and-cleared successor does not count."""
+    building(store, 1, "a")
+    building(store, 2, "a")
+    assert plan(store, after=400 * DAY).steps == ()
+    third = complete(store, 3, "b")
+    third.taint("orders", 0, 2)
+    assert plan(store, after=400 * DAY).steps == ()
+
+
+def test_a_builder_that_may_live_is_left_alone_until_it_was_silent_for_long(store: ObjectStore) -> None:
+    """Its peer completed a newer one; the builder itself has claimed nothing since."""
+    building(store, 1, "a")
+    complete(store, 2, "b")
+    assert plan(store, after=6 * DAY).steps == ()
+    assert "no entry since" in steps(plan(store, after=8 * DAY))[Action.CLEAR, 1].reason
+
+
+def test_the_newest_generation_is_never_abandoned(store: ObjectStore) -> None:
+    """It is being built beside the complete one, however long that takes."""
+    complete(store, 1, "a")
+    building(store, 2, "b")
+    assert plan(store, after=400 * DAY).steps == ()
+
+
+def test_a_pinned_generation_is_not_cleared(store: ObjectStore) -> None:
+    """Somebody verifies it."""
+    building(store, 1, "a")
+    complete(store, 2, "a")
+    pin = Pin(id="p", generation=1, owner="verify", until=now_ms(store) + DAY)
+    found = plan(store, pins=[pin])
+    assert found.steps == ()
+    assert "pinned by verify" in why(found, "abandoned generation")
+
+
+def test_a_clearing_is_left_to_its_owner_and_taken_over_from_a_janitor(store: ObjectStore) -> None:
+    """An owner that cleared is at it; a janitor that was killed is not, and an owner silent for long is neither."""
+    backup = building(store, 1, "a")
+    complete(store, 2, "b")
+    backup.clearing()
+    found = plan(store)
+    assert found.steps == ()
+    assert "may be at it" in why(found, "generation being cleared")
+    assert (Action.CLEAR, 1) in steps(plan(store, after=8 * DAY))
+    seen = observe(store)
+    first = replace(seen.states[0], clearing_by="janitor-x")
+    assert (Action.CLEAR, 1) in steps(make_plan(replace(seen, states=(first, *seen.states[1:])), Rules()))
+
+
+def test_only_its_owner_clears_what_was_complete(store: ObjectStore) -> None:
+    """A janitor never touches a clearing of a complete generation, however old."""
+    backup = complete(store, 1, "a")
+    complete(store, 2, "b")
+    backup.seal()
+    backup.clearing()
+    found = plan(store, after=400 * DAY)
+    assert found.steps == ()
+    assert "its owner, a, clears it" in why(found, "generation being cleared")
+
+
+def test_leftovers_of_a_cleared_generation_go_but_not_what_stays(store: ObjectStore) -> None:
+    """An upload that arrived late is left over; the partition that was kept is not."""
+    backup = Backup.claim(store, topics=[ORDERS])
+    backup.commit([*records("orders", 0, range(5)), *records("orders", 1, range(5))])
+    backup.complete()
+    backup.seal()
+    late = orphan(backup)
+    going = backup.clearing(stays={backup.key("orders", 1): "released by nobody"})
+    backup.append(Kind.CLEARED, clearing=going)
+    (kept,) = backup.writer.state.objects
+    step = steps(plan(store))[Action.LEFTOVERS, 1]
+    assert late.key in step.keys
+    assert kept not in step.keys
+    assert len(step.keys) == 2
+
+
+# --- the plan as a whole
+
+
+def test_a_step_is_carried_out_only_as_far_as_a_new_plan_agrees(store: ObjectStore) -> None:
+    """What the new plan no longer names is left out, to the single object."""
+    logged(store, timestamps=(-9, -8, -7, -6))
+    before = plan(store)
+    (step,) = before.steps
+    assert still(step, before) == step
+    assert still(step, replace(before, steps=())) is None
+    fewer = replace(step, objects=step.objects[1:])
+    assert still(step, replace(before, steps=(fewer,))) == fewer
+    other = replace(step, generation=2)
+    assert still(step, replace(before, steps=(other,))) is None
+
+
+def test_steps_come_in_the_order_of_their_actions(store: ObjectStore) -> None:
+    """What leaves the chain first, deletion afterwards, whatever the generations' numbers."""
+    building(store, 1, "a")
+    backup = Backup.claim(store, topics=[LOGS, ORDERS], number=2, instance="a")
+    for first in (0, 10, 20):
+        backup.commit(records("logs", 0, range(first, first + 5), timestamp=0))
+    backup.complete()
+    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
+    found = plan(store, Rules(grace=0), after=1000)
+    assert [step.action for step in found.steps] == [Action.EXPIRE, Action.REPLACED, Action.CLEAR]
+    assert found.bytes == sum(step.bytes for step in found.steps)
+
+
+def test_what_nobody_can_explain_is_named_and_stays(store: ObjectStore) -> None:
+    """Folders without a claim and pins that can't be read are for a person to look at."""
+    complete(store, 1, "a")
+    seen = replace(
+        observe(store, pins=[Pin(id="odd", generation=None, owner="unknown", until=None)]), strange=("shop/a/what/",)
+    )
+    found = make_plan(seen, Rules())
+    assert found.steps == ()
+    reasons = {kept.what: kept.reason for kept in found.kept if isinstance(kept, Kept)}
+    assert "shop/a/what/" in reasons["folder"]
+    assert "odd" in reasons["pin"]
+
+
+def test_listed_objects_that_the_chain_holds_never_go(store: ObjectStore) -> None:
+    """Over all these states together: only expiry names what a chain holds."""
+    building(store, 1, "a")
+    backup = logged_two(store)
+    backup.seal()
+    complete(store, 3, "a")
+    seen = observe(store, after=400 * DAY)
+    held = {key for state in seen.states if state.complete for key in state.objects}
+    for step in make_plan(seen, Rules(grace=0)).steps:
+        assert step.action is Action.EXPIRE or not held & set(step.keys)
+
+
+def logged_two(store: ObjectStore) -> Backup:
+    """Generation 2 of instance b, complete, with an orphan and a replaced object."""
+    backup = Backup.claim(store, topics=[LOGS, ORDERS], number=2, instance="b")
+    for first in (0, 10, 20):
+        backup.commit(records("logs", 0, range(first, first + 5), timestamp=0))
+    backup.complete()
+    orphan(backup)
+    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
+    return backup
