@@ -1,0 +1,27 @@
+# syntax=docker/dockerfile:1
+FROM python:3.11-slim-bookworm AS build
+WORKDIR /src
+RUN pip install --no-cache-dir build==1.2.2
+COPY pyproject.toml README.md LICENSE ./
+COPY avro avro
+COPY controller controller
+COPY sink sink
+COPY spark_jobs spark_jobs
+RUN python -m build --wheel --outdir /wheels
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="tandem" \
+      org.opencontainers.image.description="Active/passive backup of compacted Kafka topics to S3" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# The Java runtime is for the Spark jobs: restore, verify, retention.
+RUN apt-get update \
+    && apt-get install --no-install-recommends -y openjdk-17-jre-headless tini \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tandem
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir /wheels/*.whl && rm -rf /wheels
+USER 10001:10001
+WORKDIR /tmp
+ENV PYTHONUNBUFFERED=1 HOME=/tmp
+ENTRYPOINT ["tini", "--", "tandem"]
+CMD ["--help"]
