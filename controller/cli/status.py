@@ -1,0 +1,169 @@
+"""`tandem status`: both instances, every generation, what can be restored, and whether all is well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.errors import ExitCode
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption, Table, duration
+
+if TYPE_CHECKING:
+    from controller.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_MISSING_SHOWN = 5
+
+
+@app.command(
+    epilog="Examples:  tandem status -c a.yaml   |   tandem status -o json | jq .restore   |   tandem status --s3-only"
+)
+def status(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    s3_only: Annotated[
+        bool, typer.Option("--s3-only", help="Ask the store alone: nothing is said of instances and lag.")
+    ] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show both instances, their lag, and what can be restored.
+
+    Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
+    not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position.
+    """
+    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.overview import overview  # noqa: PLC0415 - likewise
+
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        found = overview(look(settings, store, s3_only=s3_only))
+    finally:
+        store.close()
+    fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    output.show(kind="Status", body=fields, output=output_, tables=_tables(found, s3_only=s3_only))
+    if not found.healthy:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | str]:
+    yield "\n".join(_headline(found))
+    if not s3_only and any(one.alive is not None for one in found.instances):
+        yield Table(
+            columns=("instance", "role", "heard", "process", "generation", "lag", "doing"),
+            rows=[_instance(one) for one in found.instances],
+            right=frozenset({"generation", "lag"}),
+        )
+    if found.generations:
+        figures = ("records", "tombstones", "size", "objects", "entries")
+        yield Table(
+            columns=("generation", "owner", "state", "opened", "completed", "last commit", "partitions", *figures),
+            rows=[_generation(one) for one in found.generations],
+            right=frozenset({"generation", *figures}),
+        )
+    remarks = [*(line for one in found.generations for line in _remarks(one)), *found.notes]
+    if s3_only:
+        remarks.append("the brokers were not asked: nothing is known of the instances and of the logs' ends")
+    if remarks:
+        yield "\n".join(remarks)
+
+
+def _headline(found: Overview) -> Iterator[str]:
+    yield f"pair {found.pair} in {found.root} at {_at(found.at)}"
+    count = len(found.problems)
+    yield "HEALTHY" if found.healthy else f"UNHEALTHY: {count} problem{'s' if count != 1 else ''}"
+    for problem in found.problems:
+        yield f"  * {problem.message}"
+        yield f"    what to do: {problem.remedy}"
+    yield _restore(found.restore)
+
+
+def _restore(found: RestoreStatus | None) -> str:
+    if found is None:
+        return "A restore is not possible."
+    window = found.window
+    text = (
+        f"A restore would use generation {found.generation} of {found.instance}: any moment from {_at(window.start)} "
+        f"to {_at(window.end)} ({_ago(window.age_s)})"
+    )
+    if found.tainted:
+        text += ", with a warning, because it is tainted"
+    if found.lag is None:
+        return text + "."
+    if found.lag == 0:
+        return text + "; it has all that the log has."
+    return text + f"; the log has {found.lag} offsets more."
+
+
+def _instance(one: InstanceStatus) -> tuple[object, ...]:
+    return (
+        one.instance,
+        one.role,
+        _heard(one),
+        one.incarnation[:8] if one.incarnation else None,
+        one.generation,
+        one.lag,
+        _doing(one),
+    )
+
+
+def _heard(one: InstanceStatus) -> str:
+    if one.heard_age_s is None:
+        return "never"
+    if one.left:
+        return f"left {_ago(one.heard_age_s)}"
+    return _ago(one.heard_age_s) if one.alive else f"silent for {duration(one.heard_age_s)}"
+
+
+def _doing(one: InstanceStatus) -> str | None:
+    if one.left or not one.alive:
+        return None
+    parts = [one.phase] if one.phase else []
+    if one.base_remaining:
+        parts.append(f"{one.base_remaining} offsets of the first reading to go")
+    if one.doing and (one.doing != "nothing to do" or not parts):
+        parts.append(one.doing)
+    parts += one.troubles
+    return "; ".join(parts) or None
+
+
+def _generation(one: GenerationStatus) -> tuple[object, ...]:
+    return (
+        one.number,
+        one.instance,
+        one.state.value + (", tainted" if one.tainted else ""),
+        _at(one.opened_at),
+        _at(one.completed_at),
+        None if one.last_commit_age_s is None else _ago(one.last_commit_age_s),
+        f"{one.partitions_complete}/{one.partitions}",
+        one.records,
+        one.tombstones,
+        output.size(one.bytes),
+        one.objects,
+        one.chain_seq,
+    )
+
+
+def _remarks(one: GenerationStatus) -> Iterator[str]:
+    if one.waits_for:
+        yield f"generation {one.number} waits for {one.waits_for}"
+    for line in one.missing[:_MISSING_SHOWN]:
+        yield f"  {line}"
+    if len(one.missing) > _MISSING_SHOWN:
+        yield f"  … and {len(one.missing) - _MISSING_SHOWN} more: -o json lists all"
+
+
+def _at(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _ago(seconds: float) -> str:
+    return "now" if seconds < 1 else f"{duration(timedelta(seconds=seconds))} ago"

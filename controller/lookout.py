@@ -1,0 +1,181 @@
+"""Looking at a pair from outside, for commands: store and brokers are asked, each with a bound on time.
+
+Only the store is needed. What is seen goes into a `Sight`; what to make of it is `verdict`'s and `overview`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from backup_avro.coverage import Guarded
+from backup_avro.errors import DamagedError, TandemError
+from backup_avro.fold import Generation
+from controller.config import Config
+from controller.coordination import partition_of
+from controller.mailbox import Mailbox, NoTopicError, partition_count
+from controller.sighting import Brokers, Listener, LogEnd, Sight, Voice
+from controller.wiring import policy_of, store_settings
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore, open_store
+from sink.source.client_config import Value
+from sink.source.cluster import LATEST, ClusterAdmin, TopicInfo
+
+ANSWER_S = 4.0
+"""Longest wait for one answer of the brokers, in seconds."""
+
+_MESSAGES_S = 10.0
+_STORE_CONNECT_S = 3.0
+_STORE_READ_S = 10.0
+_STORE_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """What the store has. `newest` is the highest number that was claimed.
+
+    `generations` are the readable ones that are not wholly cleared; `damaged` says why others are not readable.
+    """
+
+    generations: tuple[Generation, ...]
+    newest: int
+    damaged: dict[int, str]
+
+
+def store_for_looking(config: Config) -> ObjectStore:
+    """Open the store with less patience than an instance has: a person waits for the answer."""
+    settings = store_settings(config)
+    return open_store(
+        config.store.root,
+        replace(
+            settings,
+            connect_timeout=min(_STORE_CONNECT_S, settings.connect_timeout),
+            read_timeout=min(_STORE_READ_S, settings.read_timeout),
+            attempts=_STORE_ATTEMPTS,
+        ),
+        place="store.root",
+    )
+
+
+def read_chains(reader: ChainReader) -> Chains:
+    """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
+    try:
+        return Chains(generations=tuple(reader.refresh()), newest=reader.newest, damaged={})
+    except DamagedError:
+        pass
+    found: list[Generation] = []
+    damaged: dict[int, str] = {}
+    for number in range(1, reader.newest + 1):
+        try:
+            state = reader.load(number)
+        except DamagedError as error:
+            damaged[number] = str(error)
+        else:
+            if not state.gone:
+                found.append(state)
+    return Chains(generations=tuple(found), newest=reader.newest, damaged=damaged)
+
+
+def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
+    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead."""
+    with ThreadPoolExecutor(1, thread_name_prefix="brokers") as pool:
+        asked = None if s3_only else pool.submit(_ask_brokers, config)
+        chains = read_chains(ChainReader(store, config.pair))
+        held = pins.list_pins(store, config.pair) if chains.generations else []
+        answer = _Answer() if asked is None else asked.result()
+    return Sight(
+        at=now_ms(store),
+        pair=config.pair,
+        root=store.url,
+        instances=config.instances,
+        policy=policy_of(config),
+        generations=chains.generations,
+        newest=chains.newest,
+        damaged=chains.damaged,
+        pins=held,
+        voices=answer.voices,
+        brokers=answer.brokers,
+        unanswered=answer.unanswered,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    brokers: Brokers | None = None
+    voices: dict[str, Voice] | None = None
+    unanswered: tuple[str, ...] = ()
+
+
+def _ask_brokers(config: Config) -> _Answer:
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    troubles: list[str] = []
+    try:
+        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+        cluster_id = admin.cluster_id()
+    except TandemError as error:
+        return _Answer(unanswered=(_plain(error),))
+    brokers = None
+    try:
+        brokers, trouble = ask_cluster(config, admin, cluster_id)
+        troubles += [] if trouble is None else [trouble]
+    except TandemError as error:
+        troubles.append(_plain(error))
+    voices: dict[str, Voice] | None = None
+    try:
+        voices = listen(config, props, partition_count(admin, config.coordination.topic))
+    except NoTopicError:
+        voices = {}
+    except TandemError as error:
+        troubles.append(_plain(error))
+    return _Answer(brokers=brokers, voices=voices, unanswered=tuple(troubles))
+
+
+def _plain(error: TandemError) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> tuple[Brokers, str | None]:
+    """Return what the cluster has of the guarded topics, and why log ends are not among it, if they are not."""
+    found = admin.topics(config.topics.include, config.topics.patterns)
+    topics = {info.name: info for info in found if config.guards(info.name)}
+    guarded = Guarded(
+        cluster_id=cluster_id,
+        topics={info.topic_id: (name, len(info.partitions)) for name, info in sorted(topics.items())},
+    )
+    missing = tuple(sorted(frozenset(config.topics.include) - topics.keys()))
+    trouble = None
+    ends: dict[tuple[str, int], LogEnd] = {}
+    try:
+        ends = _log_ends(admin, list(topics.values()), read_committed=config.isolation_level == "read_committed")
+    except TandemError as error:
+        trouble = _plain(error)
+    return Brokers(guarded=guarded, ends=ends, missing=missing), trouble
+
+
+def _log_ends(
+    admin: ClusterAdmin, topics: Sequence[TopicInfo], *, read_committed: bool
+) -> dict[tuple[str, int], LogEnd]:
+    wanted: dict[tuple[str, int], str | int] = {(info.name, n): LATEST for info in topics for n in info.partitions}
+    if not wanted:
+        return {}
+    stable = admin.list_offsets(wanted, read_committed=read_committed)
+    high = admin.list_offsets(wanted, read_committed=False) if read_committed else stable
+    return {
+        (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high[tp][0]))
+        for tp, (offset, _) in stable.items()
+    }
+
+
+def listen(config: Config, props: dict[str, Value], partitions: int) -> dict[str, Voice]:
+    """Return who was heard on the pair's partition, from its beginning to its end."""
+    listener = Listener()
+    where = partition_of(config.pair, partitions)
+    with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
+        mailbox.rewind(None, timeout_s=ANSWER_S)
+        for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
+            if letter.message is not None and letter.message.pair == config.pair:
+                listener.take(letter.message)
+    return listener.voices()

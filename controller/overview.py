@@ -1,0 +1,420 @@
+"""The status of a pair as one document: a pure function of one look at it. Field names are the public interface.
+
+Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are bytes, offsets and lags are in offsets
+(of which a compacted log has fewer records). What is not known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from backup_avro import coverage, selection
+from backup_avro.chain import PartitionKey
+from backup_avro.fold import Generation
+from controller.sighting import LogEnd, Sight, stands_at
+from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
+
+
+class State(StrEnum):
+    """Where a generation stands in its life."""
+
+    CLAIMED = "CLAIMED"  # its number is taken, its chain is not opened
+    OPEN = "OPEN"
+    COMPLETE = "COMPLETE"
+    SEALED = "SEALED"
+    CLEARING = "CLEARING"
+    KEPT = "KEPT"  # cleared but for what nothing newer covers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceStatus:
+    """One instance by its last heartbeat. `alive` is None if nobody listened. `lag` is the tail's, as it said itself.
+
+    `base_remaining` are offsets of the first reading that are still to be read.
+    """
+
+    instance: str
+    alive: bool | None
+    left: bool
+    role: str | None
+    heard_at: datetime | None
+    heard_age_s: float | None
+    incarnation: str | None
+    generation: int | None
+    lag: int | None
+    phase: str | None
+    base_remaining: int | None
+    doing: str | None
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionStatus:
+    """One partition in one generation: `offset` is the next to be stored. `log_end` and `lag` come from the brokers.
+
+    `log_end` is where a reader of the pair's isolation level gets to; open transactions may hold it below
+    `high_watermark`. `complete`: all from the log's start to `offset` is stored (`base_end` is where the tail began).
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    offset: int
+    leader_epoch: int
+    head_at: datetime
+    log_start: int
+    base_end: int
+    complete: bool
+    tainted_from: int | None
+    tainted_reason: str | None
+    log_end: int | None
+    high_watermark: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowStatus:
+    """The moments that a generation can be restored to. `age_s` is how long ago the last one was."""
+
+    start: datetime
+    end: datetime
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationStatus:
+    """One generation that is not wholly cleared. `missing` is what keeps it from COMPLETE, `kept` what can't go, why.
+
+    `waits_for` is what happens next. Counts are of what belongs to the backup now. `lag` sums up its positions'.
+    """
+
+    number: int
+    instance: str
+    incarnation: str
+    state: State
+    cluster_id: str
+    reason: str
+    opened_at: datetime
+    completed_at: datetime | None
+    sealed_at: datetime | None
+    last_commit_at: datetime | None
+    last_commit_age_s: float | None
+    rotation_due_at: datetime | None
+    chain_seq: int
+    partitions: int
+    partitions_complete: int
+    missing: tuple[str, ...]
+    tainted: tuple[str, ...]
+    kept: tuple[str, ...]
+    waits_for: str | None
+    records: int
+    tombstones: int
+    objects: int
+    bytes: int
+    lag: int | None
+    window: WindowStatus | None
+    positions: tuple[PositionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreStatus:
+    """What a restore would use now. `lag` is what the log has beyond it; 0: nothing at all is missing."""
+
+    generation: int
+    instance: str
+    window: WindowStatus
+    lag: int | None
+    tainted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The whole document. `healthy` is the absence of problems."""
+
+    pair: str
+    root: str
+    at: datetime
+    healthy: bool
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    restore: RestoreStatus | None
+    instances: tuple[InstanceStatus, ...]
+    generations: tuple[GenerationStatus, ...]
+
+
+def overview(seen: Sight) -> Overview:
+    """Return the document for one look."""
+    found = problems(seen)
+    generations = tuple(_generation(seen, g) for g in seen.generations)
+    return Overview(
+        pair=seen.pair,
+        root=seen.root,
+        at=moment(seen.at),
+        healthy=not found,
+        problems=found,
+        notes=tuple(_notes(seen)),
+        restore=_restore(seen),
+        instances=tuple(_instance(seen, name) for name in seen.instances),
+        generations=generations,
+    )
+
+
+def moment(at: int) -> datetime:
+    """Return ms since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def state_of(generation: Generation) -> State:
+    """Return where a generation stands."""
+    if generation.clearing is not None:
+        return State.CLEARING
+    if generation.cleared is not None:
+        return State.KEPT
+    if generation.sealed:
+        return State.SEALED
+    if generation.complete:
+        return State.COMPLETE
+    return State.OPEN if generation.seq else State.CLAIMED
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+def _instance(seen: Sight, name: str) -> InstanceStatus:
+    voice = seen.voice(name)
+    heartbeat = None if voice is None else voice.heartbeat
+    details = {} if heartbeat is None else heartbeat.details
+    remaining = details.get("base_remaining", "")
+    return InstanceStatus(
+        instance=name,
+        alive=seen.alive(name),
+        left=voice is not None and voice.left,
+        role=None if heartbeat is None else heartbeat.state,
+        heard_at=None if voice is None else moment(voice.at),
+        heard_age_s=None if voice is None else seen.since_s(voice.at),
+        incarnation=None if voice is None else voice.incarnation,
+        generation=None if heartbeat is None else heartbeat.generation,
+        lag=None if heartbeat is None else heartbeat.lag_records,
+        phase=details.get("phase"),
+        base_remaining=int(remaining) if remaining.isdecimal() and len(remaining) < 20 else None,
+        doing=details.get("reason"),
+        troubles=() if voice is None else troubles_of(voice),
+    )
+
+
+# --- generations ------------------------------------------------------------------------------------------------------
+
+
+def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
+    parts = list(generation.live_parts())
+    complete, total = progress(seen, generation)
+    last = stands_at(generation)
+    positions = tuple(
+        _position(seen, generation, key) for key in sorted(generation.positions, key=_by_name(generation))
+    )
+    return GenerationStatus(
+        number=generation.number,
+        instance=generation.instance,
+        incarnation=generation.holder or generation.claim.incarnation,
+        state=state_of(generation),
+        cluster_id=generation.claim.cluster_id,
+        reason=generation.claim.reason,
+        opened_at=moment(generation.claim.at),
+        completed_at=None if generation.completed_at is None else moment(generation.completed_at),
+        sealed_at=None if generation.sealed_at is None else moment(generation.sealed_at),
+        last_commit_at=None if last is None else moment(last),
+        last_commit_age_s=None if last is None else seen.since_s(last),
+        rotation_due_at=_rotation_due_at(seen, generation),
+        chain_seq=generation.seq,
+        partitions=total,
+        partitions_complete=complete,
+        missing=_missing(seen, generation),
+        tainted=tuple(
+            f"{generation.name_of(key)} from offset {taint.offset}: {taint.reason}"
+            for key, taint in sorted(generation.taints.items())
+        ),
+        kept=_kept(generation),
+        waits_for=_waits_for(seen, generation),
+        records=sum(part.records for _, part in parts),
+        tombstones=sum(part.tombstones for _, part in parts),
+        objects=len(generation.objects),
+        bytes=sum(item.bytes for item in generation.objects.values()),
+        lag=_sum(position.lag for position in positions),
+        window=_window(seen, generation),
+        positions=positions,
+    )
+
+
+def _rotation_due_at(seen: Sight, generation: Generation) -> datetime | None:
+    if state_of(generation) is not State.COMPLETE:
+        return None
+    return moment(generation.claim.at + round(seen.policy.rotation_interval_s * 1000))
+
+
+def _by_name(generation: Generation) -> Callable[[PartitionKey], tuple[str, str, int]]:
+    def order(key: PartitionKey) -> tuple[str, str, int]:
+        topic = generation.topics.get(key.topic_id)
+        return (topic.name if topic else "", key.topic_id, key.partition)
+
+    return order
+
+
+def _position(seen: Sight, generation: Generation, key: PartitionKey) -> PositionStatus:
+    position = generation.positions[key]
+    topic = generation.topics.get(key.topic_id)
+    name = topic.name if topic is not None else key.topic_id
+    taint = generation.taints.get(key)
+    end = _end(seen, key, name)
+    reads_on = end is not None and not generation.sealed and generation.clearing is None
+    return PositionStatus(
+        topic=name,
+        partition=key.partition,
+        topic_id=key.topic_id,
+        offset=position.offset,
+        leader_epoch=position.epoch,
+        head_at=moment(generation.head_at(key)),
+        log_start=position.log_start,
+        base_end=position.base.end,
+        complete=generation.read_through(key),
+        tainted_from=None if taint is None else taint.offset,
+        tainted_reason=None if taint is None else taint.reason,
+        log_end=None if end is None else end.stable,
+        high_watermark=None if end is None else end.high,
+        lag=max(0, end.stable - position.offset) if reads_on and end is not None else None,
+    )
+
+
+def _end(seen: Sight, key: PartitionKey, name: str) -> LogEnd | None:
+    if seen.brokers is None or not seen.brokers.guarded.has(key):
+        return None
+    return seen.brokers.ends.get((name, key.partition))
+
+
+def _sum(lags: Iterable[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
+def _missing(seen: Sight, generation: Generation) -> tuple[str, ...]:
+    guarded = seen.guarded_of(generation)
+    match state_of(generation):
+        case State.CLAIMED | State.OPEN:
+            return tuple(coverage.obstacles(generation, seen.generations, guarded))
+        case State.COMPLETE:
+            return tuple(
+                f"{guarded.topics[key.topic_id][0]}-{key.partition} is not read through yet"
+                for key in guarded.partitions()
+                if not generation.usable(key)
+            )
+        case _:
+            return ()
+
+
+def _kept(generation: Generation) -> tuple[str, ...]:
+    outcome = generation.clearing or generation.cleared
+    if outcome is None:
+        return ()
+    return tuple(f"{generation.name_of(key)}: {why}" for key, why in sorted(outcome.stays.items()))
+
+
+def _waits_for(seen: Sight, generation: Generation) -> str | None:
+    owner = generation.instance
+    match state_of(generation):
+        case State.CLAIMED:
+            return f"{owner} to open it"
+        case State.OPEN if generation not in seen.building:
+            why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
+            return f"{owner} to clear it: {why}"
+        case State.OPEN:
+            count = len(_missing(seen, generation))
+            return f"{count} obstacles to COMPLETE" if count else f"{owner} to append COMPLETE"
+        case State.COMPLETE:
+            successor = coverage.successor(generation, seen.generations)
+            if successor is None:
+                return None
+            behind = coverage.uncovered(successor, generation, seen.guarded_of(generation))
+            if not behind:
+                return f"{owner} to seal it: generation {successor.number} covers it"
+            return f"generation {successor.number} to cover {some(map(generation.name_of, behind))}"
+        case State.SEALED:
+            return _clearing_waits_for(seen, generation)
+        case State.CLEARING:
+            holding = [pin for pin in seen.pins if pin.holds(generation.number, seen.at)]
+            readers = ", ".join(sorted({pin.owner for pin in holding}))
+            return f"readers to finish: {readers}" if holding else f"{owner} to delete its objects"
+        case State.KEPT:
+            return "a person to let go what is kept"
+
+
+def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
+    sealed = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
+    if generation.number in sealed[: seen.policy.retain_generations]:
+        return f"nothing: retain.generations keeps {seen.policy.retain_generations} of them"
+    goes = coverage.clearing(generation, seen.generations, seen.guarded_of(generation))
+    if goes is None:
+        return "a newer complete generation that covers it"
+    if not goes.goes:
+        return "a person to let go what is kept"
+    return f"{generation.instance} to clear it"
+
+
+def _window(seen: Sight, generation: Generation) -> WindowStatus | None:
+    last = stands_at(generation)
+    usable = generation.clearing is None and generation.cleared is None
+    if generation.completed_at is None or last is None or not usable:
+        return None
+    return WindowStatus(start=moment(generation.completed_at), end=moment(last), age_s=seen.since_s(last))
+
+
+# --- restore, notes ---------------------------------------------------------------------------------------------------
+
+
+def _restore(seen: Sight) -> RestoreStatus | None:
+    base = chosen(seen)
+    window = None if base is None else _window(seen, base)
+    if base is None or window is None:
+        return None
+    lags = []
+    if seen.brokers is not None:
+        for part in selection.select(seen.generations).partitions:
+            end = _end(seen, part.key, part.topic.name)
+            lags.append(None if end is None else max(0, end.stable - part.end))
+    return RestoreStatus(
+        generation=base.number,
+        instance=base.instance,
+        window=window,
+        lag=_sum(lags),
+        tainted=bool(base.taints),
+    )
+
+
+def _notes(seen: Sight) -> Iterator[str]:
+    base = chosen(seen)
+    for generation in seen.generations:
+        number = generation.number
+        if base is not None and generation in seen.building:
+            done, total = progress(seen, generation)
+            yield (
+                f"generation {number} of {generation.instance} is being built ({generation.claim.reason}): "
+                f"{done} of {total} partitions are read through"
+            )
+        if generation.taints and coverage.successor(generation, seen.generations) is not None:
+            yield f"generation {number} is tainted, but a newer complete one is not"
+        kept = _kept(generation)
+        if kept and state_of(generation) is State.KEPT:
+            yield f"generation {number} keeps {some(kept)}"
+        gone = [t.name for t in generation.topics.values() if t.removed]
+        if gone and not generation.sealed:
+            yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
+    if seen.brokers is not None:
+        held = {f"{topic}-{n}": end.high - end.stable for (topic, n), end in seen.brokers.ends.items()}
+        held = {name: count for name, count in held.items() if count > 0}
+        if held:
+            names = sorted(held, key=lambda name: (-held[name], name))
+            yield (
+                f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
+                f"{some(f'{name} {held[name]}' for name in names)}"
+            )

@@ -1,0 +1,160 @@
+"""What is seen of a pair from outside, as plain values: chains in S3, voices on the topic, what the brokers have.
+
+Pure. S3 is the authority; messages only tell who is alive and what it is doing. What was not asked, or did not answer,
+is None, never guessed. All times are ms by the store's clock: instances stamp their messages with it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from backup_avro import coverage
+from backup_avro.coordination import CoordinationMessage, Event
+from backup_avro.coverage import Guarded
+from backup_avro.fold import Generation
+from controller.observation import Policy
+from sink.chain.pins import Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """The last that was heard of an instance. `heartbeat` is its newest process's last PROGRESS, if there is one.
+
+    `left`: its last word was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken
+    after it, that is, when two of them were seen to run at once.
+    """
+
+    instance: str
+    incarnation: str
+    at: int
+    left: bool = False
+    heartbeat: CoordinationMessage | None = None
+    twin_at: int | None = None
+
+
+class Listener:
+    """Folds messages, in the order of their offsets, into voices."""
+
+    def __init__(self) -> None:
+        self._voices: dict[str, Voice] = {}
+        self._former: dict[str, set[str]] = {}
+
+    def take(self, message: CoordinationMessage) -> None:
+        """Note a message; whoever sent it."""
+        before = self._voices.get(message.instance)
+        heartbeat = message if message.event is Event.PROGRESS else None
+        twin_at = None
+        if before is not None:
+            twin_at = before.twin_at
+            former = self._former.setdefault(message.instance, set())
+            if before.incarnation == message.incarnation:
+                heartbeat = heartbeat or before.heartbeat
+            else:
+                former.add(before.incarnation)
+                # The last words of a process that its successor overtook are no second process at work.
+                if message.incarnation in former and message.event is not Event.LEAVING:
+                    twin_at = message.at
+        self._voices[message.instance] = Voice(
+            instance=message.instance,
+            incarnation=message.incarnation,
+            at=message.at,
+            left=message.event is Event.LEAVING,
+            heartbeat=heartbeat,
+            twin_at=twin_at,
+        )
+
+    def voices(self) -> dict[str, Voice]:
+        """Return what was heard so far, by instance; senders from outside the pair are among them."""
+        return dict(self._voices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """Ends of one partition: `stable` is where a reader of the pair's isolation level gets to, `high` the watermark."""
+
+    stable: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brokers:
+    """What the cluster has of what the pair guards. `missing` are names of topics.include that it does not have."""
+
+    guarded: Guarded
+    ends: Mapping[tuple[str, int], LogEnd] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
+
+    `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
+    answered; `unanswered` then says why, one sentence for each who was asked in vain.
+    """
+
+    at: int
+    pair: str
+    root: str
+    instances: tuple[str, ...]
+    policy: Policy
+    generations: tuple[Generation, ...]
+    newest: int
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    pins: Sequence[Pin] = ()
+    voices: Mapping[str, Voice] | None = None
+    brokers: Brokers | None = None
+    unanswered: tuple[str, ...] = ()
+
+    @property
+    def active(self) -> Generation | None:
+        """The newest generation that is COMPLETE and takes records; its owner is the Active."""
+        found = [g for g in self.generations if g.complete and not g.sealed]
+        return max(found, key=lambda g: g.number, default=None)
+
+    @property
+    def building(self) -> list[Generation]:
+        """The generations that are being built, can still become COMPLETE, and that no newer one made needless."""
+        return [g for g in self.generations if self._wanted(g)]
+
+    def _wanted(self, generation: Generation) -> bool:
+        if generation.complete or generation.clearing is not None or generation.gone or coverage.spoilt(generation):
+            return False
+        if generation.seq == 0 and self.since_s(generation.claim.at) >= self.policy.liveness_timeout_s:
+            return False  # its claimer died before OPEN, and only that process could have opened it
+        return coverage.successor(generation, self.generations) is None
+
+    def since_s(self, at: int) -> float:
+        """Return the seconds since `at`, never less than 0: clocks are read to the second."""
+        return max(0.0, (self.at - at) / 1000)
+
+    def voice(self, instance: str) -> Voice | None:
+        """Return what was heard of an instance; None if nothing was, or nobody listened."""
+        return None if self.voices is None else self.voices.get(instance)
+
+    def silent_s(self, instance: str) -> float | None:
+        """Return for how long nothing was heard of an instance; None if nothing ever was, or nobody listened."""
+        voice = self.voice(instance)
+        return None if voice is None else self.since_s(voice.at)
+
+    def alive(self, instance: str) -> bool | None:
+        """Whether an instance was heard within liveness.timeout and has not left; None if nobody listened."""
+        if self.voices is None:
+            return None
+        voice = self.voices.get(instance)
+        return voice is not None and not voice.left and self.since_s(voice.at) < self.policy.liveness_timeout_s
+
+    def guarded_of(self, generation: Generation) -> Guarded:
+        """Return what the brokers have of the guarded topics; if they were not asked, what the generation knows."""
+        if self.brokers is not None:
+            return self.brokers.guarded
+        return Guarded(
+            cluster_id=generation.claim.cluster_id,
+            topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
+        )
+
+
+def stands_at(generation: Generation) -> int | None:
+    """Return when the newest commit, confirmation or checkpoint of a generation was made; None if there is none."""
+    return generation.moments[-1].at if generation.moments else None

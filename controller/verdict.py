@@ -1,0 +1,299 @@
+"""Whether all is well with a pair, and if not, why and what to do: a list of rules over one look. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backup_avro import coverage, selection
+from backup_avro.chain import PartitionKey
+from backup_avro.errors import RefusedError
+from backup_avro.fold import Generation
+from controller.cli.output import duration
+from controller.sighting import Sight, Voice, stands_at
+
+# A chain says at least this often that it is at head (the longest interval between two CONFIRM entries).
+_CONFIRM_S = 900.0
+_SHOWN = 3
+
+
+class Fault(StrEnum):
+    """What can be wrong, for scripts; part of the public interface."""
+
+    CHAIN_DAMAGED = "chain damaged"
+    WRONG_CLUSTER = "wrong cluster"
+    NO_COMPLETE_BACKUP = "no complete backup"
+    NO_ACTIVE = "no active"
+    ACTIVE_SILENT = "active silent"
+    TAINTED = "tainted"
+    NOT_COMMITTING = "not committing"
+    TOPIC_MISSING = "topic missing"
+    PARTITION_INCOMPLETE = "partition incomplete"
+    INSTANCE_SILENT = "instance silent"
+    INSTANCE_TROUBLED = "instance troubled"
+    TWO_PROCESSES = "two processes"
+    BROKERS_UNREACHABLE = "brokers unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that a person should look at: what is wrong where, and what to do."""
+
+    fault: Fault
+    message: str
+    remedy: str
+
+
+def chosen(seen: Sight) -> Generation | None:
+    """Return the generation that a restore would rest on; None if there is none."""
+    try:
+        return selection.choose(seen.generations)
+    except RefusedError:
+        return None
+
+
+def problems(seen: Sight) -> tuple[Problem, ...]:
+    """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
+    rules = (
+        _damaged,
+        _wrong_cluster,
+        _no_backup,
+        _active,
+        _tainted,
+        _not_committing,
+        _missing_topics,
+        _incomplete,
+        _instances,
+        _unanswered,
+    )
+    return tuple(problem for rule in rules for problem in rule(seen))
+
+
+def some(names: Iterable[str], shown: int = _SHOWN) -> str:
+    """Return the first few of `names` and how many more there are."""
+    all_names = list(names)
+    more = len(all_names) - shown
+    return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def _damaged(seen: Sight) -> Iterator[Problem]:
+    for number, why in sorted(seen.damaged.items()):
+        yield Problem(
+            fault=Fault.CHAIN_DAMAGED,
+            message=f"generation {number} can't be read: {why}",
+            remedy="bring the object back from the bucket's versions; then `tandem verify`. Instances that hold this "
+            "generation stop until then",
+        )
+
+
+def _wrong_cluster(seen: Sight) -> Iterator[Problem]:
+    if seen.brokers is None:
+        return
+    here = seen.brokers.guarded.cluster_id
+    for there in sorted({g.claim.cluster_id for g in seen.generations} - {here}):
+        yield Problem(
+            fault=Fault.WRONG_CLUSTER,
+            message=f"the backup is of cluster {there}, but the brokers belong to cluster {here}",
+            remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+        )
+
+
+def _no_backup(seen: Sight) -> Iterator[Problem]:
+    if chosen(seen) is not None:
+        return
+    building = seen.building
+    if seen.newest == 0:
+        message, remedy = "nothing is stored yet", "start both instances (`tandem run`)"
+    elif building:
+        found = building[-1]
+        done, total = progress(seen, found)
+        message = (
+            f"generation {found.number} of {found.instance} is being built: "
+            f"{done} of {total} partitions are read through"
+        )
+        remedy = "wait until it is COMPLETE; nothing can be restored before"
+    else:
+        message = f"no generation up to {seen.newest} is complete and free of clearing, and none is being built"
+        remedy = "start both instances (`tandem run`); their logs say what keeps them from claiming the next one"
+    yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
+
+
+def progress(seen: Sight, generation: Generation) -> tuple[int, int]:
+    """Return how many guarded partitions a generation holds from the log's start on without doubt, and of how many.
+
+    What takes no more records is measured by what it has: topics that came later are not its concern.
+    """
+    over = generation.sealed or generation.clearing is not None or generation.cleared is not None
+    keys = list(generation.positions) if over else seen.guarded_of(generation).partitions()
+    return sum(generation.read_through(key) and key not in generation.taints for key in keys), len(keys)
+
+
+def _active(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None:
+        if chosen(seen) is not None:
+            yield Problem(
+                fault=Fault.NO_ACTIVE,
+                message="nobody appends: every complete generation is sealed",
+                remedy="start both instances (`tandem run`); one of them claims the next generation",
+            )
+        return
+    if seen.voices is None or seen.alive(active.instance):
+        return
+    grown_s = seen.since_s(active.at)
+    if grown_s < seen.policy.liveness_timeout_s:
+        return  # It writes: what is wrong with its messages is a smaller trouble, named below.
+    yield Problem(
+        fault=Fault.ACTIVE_SILENT,
+        message=f"{active.instance}, the Active, {_silence(seen, active.instance)}; the last entry of generation "
+        f"{active.number} is {duration(grown_s)} old: new records are not backed up",
+        remedy=_cure(seen, active.instance),
+    )
+
+
+def _silence(seen: Sight, instance: str) -> str:
+    voice = seen.voice(instance)
+    if voice is None:
+        return "was never heard"
+    return f"{'was stopped' if voice.left else 'was last heard'} {duration(seen.since_s(voice.at))} ago"
+
+
+def _cure(seen: Sight, instance: str) -> str:
+    cure = f"look at the process and the log of {instance}, and start it again"
+    others = [name for name in seen.instances if name != instance and seen.alive(name)]
+    if not others:
+        return cure
+    return f"{cure}; {others[0]} is alive and takes over by itself"
+
+
+def _tainted(seen: Sight) -> Iterator[Problem]:
+    found = seen.active or chosen(seen)
+    if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
+        return
+    names = some(f"{found.name_of(key)} from offset {taint.offset}" for key, taint in sorted(found.taints.items()))
+    reason = next(iter(found.taints.values())).reason
+    building = seen.building
+    remedy = (
+        f"wait for generation {building[-1].number}, which is being built"
+        if building
+        else "both instances replace it by themselves; if neither begins soon, run `tandem failover`"
+    )
+    yield Problem(
+        fault=Fault.TAINTED,
+        message=f"generation {found.number} is tainted, and no newer one is complete: {names} ({reason}). "
+        "What came before stays restorable",
+        remedy=remedy,
+    )
+
+
+def _not_committing(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None or (seen.voices is not None and not seen.alive(active.instance)):
+        return
+    last = stands_at(active)
+    limit_s = _CONFIRM_S + 3 * seen.policy.flush_interval_s
+    if last is None or seen.since_s(last) <= limit_s:
+        return
+    yield Problem(
+        fault=Fault.NOT_COMMITTING,
+        message=f"generation {active.number} of {active.instance} has not committed for {duration(seen.since_s(last))}",
+        remedy=f"look at the log of {active.instance}: it commits or confirms at least every {duration(_CONFIRM_S)}",
+    )
+
+
+def _missing_topics(seen: Sight) -> Iterator[Problem]:
+    if seen.brokers is None:
+        return
+    if seen.brokers.missing:
+        yield Problem(
+            fault=Fault.TOPIC_MISSING,
+            message=f"the cluster has no topic {some(seen.brokers.missing)}, which topics.include names",
+            remedy="create it, or take it out of the configuration; what was backed up of it is kept",
+        )
+    elif not seen.brokers.guarded.topics:
+        yield Problem(
+            fault=Fault.TOPIC_MISSING,
+            message="no topic of the cluster matches topics.patterns",
+            remedy="check topics.patterns and topics.exclude (`tandem config show`), and the rights of the principal",
+        )
+
+
+def _incomplete(seen: Sight) -> Iterator[Problem]:
+    base = chosen(seen)
+    if base is None:
+        return
+    guarded = seen.guarded_of(base)
+    lacking = [key for key in guarded.partitions() if not base.usable(key)]
+    if lacking:
+        yield Problem(
+            fault=Fault.PARTITION_INCOMPLETE,
+            message=f"generation {base.number} lacks {some(_name(seen, base, key) for key in lacking)}: not yet read "
+            "through, so a restore leaves them out",
+            remedy="wait until they are read, if they are new; else look at the log of "
+            f"{seen.active.instance if seen.active else base.instance}",
+        )
+
+
+def _name(seen: Sight, generation: Generation, key: PartitionKey) -> str:
+    topic = seen.guarded_of(generation).topics.get(key.topic_id)
+    return f"{topic[0]}-{key.partition}" if topic is not None else generation.name_of(key)
+
+
+def _instances(seen: Sight) -> Iterator[Problem]:
+    if seen.voices is None:
+        return
+    active = seen.active
+    for name in seen.instances:
+        voice = seen.voices.get(name)
+        if voice is None or not seen.alive(name):
+            is_active = active is not None and active.instance == name
+            quiet_s = None if voice is None else seen.since_s(voice.at)
+            told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
+            leaving = voice is not None and voice.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
+            if not told and not leaving:
+                yield Problem(
+                    fault=Fault.INSTANCE_SILENT,
+                    message=f"{name} {_silence(seen, name)}"
+                    + ("" if is_active else ": there is nobody to take the next turn, or to take over"),
+                    remedy=f"look at the process and the log of {name}, and start it again",
+                )
+        else:
+            yield from _troubles(seen, voice)
+
+
+def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
+    name = voice.instance
+    if voice.twin_at is not None and seen.since_s(voice.twin_at) < seen.policy.liveness_timeout_s:
+        yield Problem(
+            fault=Fault.TWO_PROCESSES,
+            message=f"two processes run under the name {name}",
+            remedy="stop one of them: only the one that took over last can write",
+        )
+    for trouble in troubles_of(voice):
+        yield Problem(
+            fault=Fault.INSTANCE_TROUBLED, message=f"{name}: {trouble}", remedy=f"the log of {name} says more"
+        )
+
+
+def troubles_of(voice: Voice) -> tuple[str, ...]:
+    """Return what an instance complains about in its last heartbeat."""
+    if voice.heartbeat is None:
+        return ()
+    details = voice.heartbeat.details
+    found = []
+    if details.get("phase") == "failed":
+        found.append("its pipeline has failed and is started again")
+    found += [f"{what}: {details[what]}" for what in ("store", "brokers") if details.get(what)]
+    if details.get("trouble"):
+        found.append(details["trouble"])
+    return tuple(found)
+
+
+def _unanswered(seen: Sight) -> Iterator[Problem]:
+    for why in seen.unanswered:
+        yield Problem(
+            fault=Fault.BROKERS_UNREACHABLE,
+            message=why,
+            remedy="what S3 says is shown; with --s3-only the brokers are not asked",
+        )
