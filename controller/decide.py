@@ -233,7 +233,7 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
         if seen.now_mono - pipeline.drained_mono >= policy.handover_timeout_s:
             return [StartPipeline(generation=number, reason=Reason.NOT_COVERED_IN_TIME, resumed=True)]
         return []
-    if pipeline.draining:
+    if pipeline.draining and pipeline.failed_mono is None:
         return []
     rested = not pipeline.resumed or seen.now_mono - pipeline.started_mono >= policy.handover_timeout_s
     if pipeline.failed_mono is None and rested and (covered or _owner_alive(successor, seen, policy)):
@@ -245,7 +245,9 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     if generation.clearing is not None:
         reason = Reason.COVERED if generation.complete else Reason.SPOILT
         return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
-    kept = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
+    kept = sorted(
+        (g.number for g in seen.generations if g.sealed and g.clearing is None and g.cleared is None), reverse=True
+    )
     if seen.guarded is None or generation.number in kept[: policy.retain_generations]:
         return []
     goes = coverage.clearing(generation, seen.generations, seen.guarded)
@@ -300,8 +302,12 @@ def _building(generation: Generation, seen: Observation, policy: Policy) -> bool
     """Whether somebody who is alive builds it, and it can still become COMPLETE and is wanted."""
     if not _wanted(generation, seen):
         return False
-    if generation.seq == 0 and seen.at - generation.claim.at >= policy.liveness_timeout_s * 1000:
-        return False  # its claimer died before OPEN, and only that incarnation could have opened it
+    if generation.seq == 0:
+        # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
+        if generation.instance == seen.me and generation.claim.incarnation != seen.incarnation:
+            return False
+        fresh = seen.at - generation.claim.at < policy.liveness_timeout_s * 1000
+        return fresh and (generation.instance == seen.me or not _silent(seen, policy))
     return _owner_alive(generation, seen, policy)
 
 

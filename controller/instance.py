@@ -13,7 +13,7 @@ import structlog
 from backup_avro.chain import Topic
 from backup_avro.coordination import Event, Position
 from backup_avro.coverage import Guarded
-from backup_avro.errors import ExitCode, RefusedError
+from backup_avro.errors import ExitCode, RefusedError, TransientError
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -222,6 +222,8 @@ class Instance:
         def between_commits(writer: Any) -> None:  # noqa: ANN401 (a ChainWriter)
             try:
                 self._tasks.complete(writer)
+            except TransientError as error:  # no reason to stop reading; the next tick asks again
+                _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
             finally:
                 done.set()
 

@@ -147,6 +147,10 @@ class Tasks:
         self.writers[number] = writer
         return writer
 
+    def _writer(self, number: int) -> ChainWriter:
+        writer = self.writers[number]
+        return self.reload(number) if writer.in_doubt else writer
+
     def _load(self, number: int) -> ChainWriter:
         return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
 
@@ -176,7 +180,7 @@ class Tasks:
 
     def seal(self, number: int, successor: int) -> None:
         """Append SEALED, unless the successor does not cover it (checked once more on fresh chains)."""
-        writer = self.writers[number]
+        writer = self._writer(number)
         if writer.state.sealed:
             return
         generations = self._reader().refresh()
@@ -190,7 +194,7 @@ class Tasks:
 
     def clear(self, number: int, wanted: Clearing) -> None:
         """Clear what may go of a generation, decided once more on fresh chains."""
-        writer = self.writers[number]
+        writer = self._writer(number)
         if writer.state.clearing is None:
             again = self._still(writer.state)
             if again is None or set(again.goes) < set(wanted.goes):

@@ -54,7 +54,10 @@ class BaseLane:
             self._next[tp] = 0
             self._source.assign(tp, self._board.tracks[tp].scan.base.start)
             self._begin(tp, self._board.tracks[tp])
-        if not self._next or not self._allowed():
+        if not self._next:
+            return
+        if not self._allowed():
+            time.sleep(timeout_s)
             return
         for event in self._source.poll(timeout_s):
             if isinstance(event, AtHead):
@@ -146,9 +149,8 @@ class BaseLane:
         if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
             return
         _LOG.warning("leader moved, reading the base again", topic=tp.topic, partition=tp.partition, leader=leader)
-        chunk = track.scan.chunk
-        if chunk is not None:
-            self._board.roller.discard(track.key, chunk.attempt)
+        for attempt in range(track.scan.base.floor, track.scan.base.attempts + 1):
+            self._board.roller.discard(track.key, attempt)
         track.scan.start_again(leader=leader, start=track.log_start)
         if tp in self._next:
             self._begin(tp, track)

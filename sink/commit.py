@@ -101,8 +101,8 @@ class Committer:
             self._drafts -= 1
         return found
 
-    def finish(self, timeout: float) -> bool:
-        """End after what was handed over; return whether that happened in time."""
+    def finish(self, timeout: float | None) -> bool:
+        """End after what was handed over; return whether that happened in time (None: however long it takes)."""
         self._queue.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -135,7 +135,7 @@ class Committer:
             Kind.COMMIT if objects or positions or draft.topics or draft.groups else Kind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
-            head_at=draft.head_at,
+            head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
             topics=draft.topics,
             groups=draft.groups,
             marks=draft.marks,

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from backup_avro import layout
-from backup_avro.chain import GroupOffset, PartitionKey, Topic
+from backup_avro.chain import GroupOffset, PartitionKey, Position, Topic
 from backup_avro.fold import Generation
 from sink.chain.writer import now_ms
 from sink.commit import Draft
@@ -70,7 +70,8 @@ class Drafter:
     def draft(self) -> Draft | None:
         """Cut all buffers and return what to commit, None if there is nothing to say at all."""
         now = time.monotonic()
-        stale = now_ms(self._board.store) - _HEAD_FRESH_MS
+        # One number speaks for all that are not named, so it must not fall behind what it said before.
+        stale = max(now_ms(self._board.store) - _HEAD_FRESH_MS, self._state.heads[1])
         named: list[Track] = []
         unnamed: list[Track] = []
         for track in self._board.tracks.values():
@@ -83,7 +84,7 @@ class Drafter:
         names = {track.key: track.topic for track in self._board.tracks.values()}
         draft = Draft(
             objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
-            positions={track.key: track.record() for track in named},
+            positions=(self._unread() if unnamed else {}) | {track.key: track.record() for track in named},
             head_at=min((track.head_at for track in unnamed), default=None),
             topics=tuple(self._news.values()),
             groups=groups,
@@ -94,6 +95,16 @@ class Drafter:
         self._groups = self._groups_seen
         nothing = not (draft.objects or draft.positions or draft.topics or draft.groups or draft.head_at)
         return None if nothing else draft
+
+    def _unread(self) -> dict[PartitionKey, Position]:
+        """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
+        read = {track.key for track in self._board.tracks.values()}
+        state = self._state
+        return {
+            key: replace(position, head_at=state.head_at(key))
+            for key, position in state.positions.items()
+            if key not in read
+        }
 
 
 class _Names:

@@ -119,6 +119,7 @@ class Pipeline:
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}"
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
+        self._lanes: tuple[TailLane, BaseLane] | None = None
         self._in_flight = 0
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
@@ -183,11 +184,14 @@ class Pipeline:
             sources.append(self._open_source())
             tail = TailLane(self._board, sources[0])
             base = BaseLane(self._board, sources[1], parallel=self._policy.parallel_scans, rate=self._policy.scan_rate)
+            self._lanes = (tail, base)
             self._read(sources[0], tail, base)
             self._finish()
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
-            self._error = error
             _LOG.error("pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__)
+            # What is under way may still be appended. Whoever starts anew from the chain must not do so before that.
+            self._committer.finish(timeout=None)
+            self._error = error
         finally:
             self._surveyor.stop()
             self._committer.finish(timeout=0.0)
@@ -233,7 +237,9 @@ class Pipeline:
             self._last_commit = time.monotonic()
             self._bytes += done.bytes
             _LOG.debug("committed", seq=done.entry.seq, kind=done.entry.kind.value, seconds=round(done.seconds, 3))
-            if done.lost_topics:
+            for topic_id in done.lost_topics:
+                # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
+                self._forget(topic_id)
                 self._surveyor.hurry()
         if self._committer.error is not None:
             raise self._committer.error
@@ -262,12 +268,7 @@ class Pipeline:
     def _survey(self, survey: Survey, source: Source, tail: TailLane, base: BaseLane) -> None:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
-            for tp, track in list(self._board.tracks.items()):
-                if track.key.topic_id == topic.topic_id:
-                    self._board.roller.drop(track.key)
-                    tail.remove(tp)
-                    base.remove(tp)
-                    del self._board.tracks[tp]
+            self._forget(topic.topic_id)
         added = {
             TopicPartition(topic.name, n): topic
             for topic in survey.topics
@@ -293,6 +294,15 @@ class Pipeline:
                     base.add(tp)
             else:
                 self._surveyor.hurry()
+
+    def _forget(self, topic_id: str) -> None:
+        assert self._lanes is not None
+        for tp, track in list(self._board.tracks.items()):
+            if track.key.topic_id == topic_id:
+                self._board.roller.drop(track.key)
+                for lane in self._lanes:
+                    lane.remove(tp)
+                del self._board.tracks[tp]
 
     def _track(
         self, tp: TopicPartition, topic: Topic, *, end: tuple[int, int], start: int, leader: int, asked: float

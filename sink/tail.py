@@ -53,7 +53,10 @@ class TailLane:
         tracks = self._board.tracks
         for tp, offset in event.partitions.items():
             track = tracks.get(tp)
-            if track is not None and not track.frozen:
+            if track is not None and not track.frozen and tp not in self._retry_at:
+                if offset > track.offset:  # nothing readable in between: compacted away, or markers
+                    track.read(offset=offset, epoch=-1)
+                    self._source.advance(tp, offset, track.epoch)
                 track.at_head(offset=offset, epoch=-1, requested=event.requested_at, received=event.received_at, at=at)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:

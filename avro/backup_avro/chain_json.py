@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Self
 
 from backup_avro.chain import (
@@ -27,6 +28,7 @@ from backup_avro.chain import (
 from backup_avro.errors import DamagedError
 
 VERSION = 1
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def _dump(document: JsonObject) -> bytes:
@@ -267,12 +269,12 @@ def decode_entry(data: bytes, where: str) -> Entry:
         at=_at(fields.take("at", str), where),
         snapshot=fields.take("snapshot", int),
         objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
-        replaced=tuple(str(item) for item in fields.take("replaced", list, ())),
+        replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
         positions=load_positions(fields.take("positions", dict, {}), where),
         head_at=fields.take("head_at", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
-            name: tuple(_load_group(item, where) for item in items)
+            name: tuple(_load_group(item, where) for item in _list(items, where))
             for name, items in fields.take("groups", dict, {}).items()
         },
         marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
@@ -334,7 +336,7 @@ def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
         if not isinstance(partitions, dict):
             raise DamagedError(f"{where}: {topic_id}: a JSON object was expected")
         for partition, value in partitions.items():
-            if not partition.isdecimal():
+            if not _PARTITION.fullmatch(partition):
                 raise DamagedError(f"{where}: {partition!r} is not a partition number")
             values[PartitionKey(topic_id, int(partition))] = value
     return values
@@ -381,6 +383,18 @@ def _ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
     return tuple(values)
 
 
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise DamagedError(f"{where}: a string was expected")
+    return value
+
+
+def _list(value: object, where: str) -> list[object]:
+    if not isinstance(value, list):
+        raise DamagedError(f"{where}: a list was expected")
+    return value
+
+
 def load_topic(document: object, where: str) -> Topic:
     """Parse the JSON form of a topic."""
     fields = Fields(document, f"{where}: topic")
@@ -389,7 +403,7 @@ def load_topic(document: object, where: str) -> Topic:
         topic_id=fields.take("topic_id", str),
         partitions=fields.take("partitions", int),
         replication_factor=fields.take("replication_factor", int),
-        config={str(name): str(value) for name, value in fields.take("config", dict).items()},
+        config={name: _text(value, where) for name, value in fields.take("config", dict).items()},
         removed=fields.take("removed", bool, False),
     )
     fields.end()
@@ -450,6 +464,6 @@ def _load_clearing(document: object, where: str) -> Clearing:
         inner = Fields(item, f"{where}: clearing")
         goes.append(PartitionKey(inner.take("topic_id", str), inner.take("partition", int)))
         inner.end()
-    stays = {key: str(reason) for key, reason in _load_by_key(fields.take("stays", dict), where).items()}
+    stays = {key: _text(reason, where) for key, reason in _load_by_key(fields.take("stays", dict), where).items()}
     fields.end()
     return Clearing(goes=tuple(goes), stays=stays)

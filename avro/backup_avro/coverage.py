@@ -123,10 +123,11 @@ def clearing(
     if not older.complete:
         return Clearing(goes=tuple(sorted(older.positions)), stays={})
     newer = [g for g in all_generations if g.number > older.number and g.complete]
+    already = set(older.cleared.goes) if older.cleared is not None else set()
     goes, stays = [], {}
     for key in sorted(older.positions):
         verdicts = {cover(g, older, key) for g in newer}
-        if Cover.COVERED in verdicts or key in released:
+        if key in already or Cover.COVERED in verdicts or key in released:
             goes.append(key)
         elif not guarded.has(key):
             stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
@@ -134,7 +135,6 @@ def clearing(
             stays[key] = "the log was truncated; the records that were cut off are kept"
         else:
             return None
-    already = set(older.cleared.goes) if older.cleared is not None else set()
     if older.cleared is not None and set(goes) <= already:
         return None
     return Clearing(goes=tuple(goes), stays=stays)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from backup_avro import layout
 from backup_avro.chain import (
+    Base,
     Claim,
     Clearing,
     Entry,
@@ -29,6 +30,7 @@ from backup_avro.errors import DamagedError
 _HOLDER_ONLY = frozenset(
     {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
 )
+_SAYS_NOTHING = frozenset({Kind.TAKEOVER, Kind.REWRITE, Kind.CLEARING, Kind.CLEARED})
 _AFTER_SEALED = frozenset({Kind.CLEARING, Kind.CLEARED, Kind.TAKEOVER})
 
 
@@ -252,6 +254,8 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
         return "only a COMPLETE generation is sealed"
     if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
         return "a COMPLETE generation is sealed before it is cleared"
+    if entry.kind is Kind.CLEARING and state.clearing is not None:
+        return "it is being cleared already"
     return None
 
 
@@ -268,6 +272,12 @@ def _check_writer(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_positions(state: Generation, entry: Entry) -> str | None:
+    if entry.kind in _SAYS_NOTHING and (
+        entry.positions or entry.topics or entry.groups or entry.taints or entry.marks or entry.head_at is not None
+    ):
+        return "what is read of the cluster is for the holder's commits to say"
+    if entry.head_at is not None and entry.head_at < state.heads[1]:
+        return f"the time at which all was at head goes back from {state.heads[1]} to {entry.head_at}"
     topics = state.topics.keys() | {topic.topic_id for topic in entry.topics}
     for key, position in entry.positions.items():
         if key.topic_id not in topics:
@@ -277,11 +287,28 @@ def _check_positions(state: Generation, entry: Entry) -> str | None:
             continue
         if position.offset < before.offset:
             return f"the position of {state.name_of(key)} goes back from {before.offset} to {position.offset}"
-        old, new = before.base, position.base
-        if (new.start, new.end) != (old.start, old.end) and new.floor <= old.floor:
-            return f"the base of {state.name_of(key)} changes its range without starting again"
-        if new.floor < old.floor or new.attempts < old.attempts:
-            return f"the base of {state.name_of(key)} goes back"
+        if state.read_through(key) and position.head_at <= (before.base.done_at or 0):
+            return f"{state.name_of(key)} was read through, and its time at head goes back behind that"
+        problem = _check_base(before.base, position.base)
+        if problem:
+            return f"the base of {state.name_of(key)} {problem}"
+    return None
+
+
+def _check_base(old: Base, new: Base) -> str | None:
+    """Say what is wrong with `new` after `old`. What once counted or was void stays so until all starts again."""
+    if old.complete:
+        return None if new == old else "is done and changes no more"
+    if new.floor < old.floor or new.attempts < old.attempts:
+        return "goes back"
+    if new.floor > old.floor:
+        return None if new.floor > old.attempts else "starts again, but attempts made before would count"
+    if (new.start, new.end) != (old.start, old.end):
+        return "changes its range without starting again"
+    if not set(old.void) <= set(new.void):
+        return "takes back that an attempt is void"
+    if not all(any(low <= first and last <= high for low, high in new.done) for first, last in old.done):
+        return "takes back what was done"
     return None
 
 
@@ -290,6 +317,8 @@ def _check_objects(state: Generation, entry: Entry) -> str | None:
         return "only COMMIT and REWRITE add objects"
     if entry.replaced and entry.kind is not Kind.REWRITE:
         return "only REWRITE replaces objects"
+    if len(set(entry.replaced)) < len(entry.replaced) or len({item.key for item in entry.objects}) < len(entry.objects):
+        return "it names an object twice"
     for key in entry.replaced:
         if key not in state.objects:
             return f"{key} is replaced, but is not in the chain"
@@ -301,29 +330,39 @@ def _check_objects(state: Generation, entry: Entry) -> str | None:
             return f"{item.key} is in the chain already"
         if not item.parts:
             return f"{item.key} holds nothing"
-        if entry.kind is Kind.COMMIT:
-            problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
-            if problem:
-                return f"{item.key}: {problem}"
+        problem = next(filter(None, (_check_part(state, entry, item, part) for part in item.parts)), None)
+        if problem:
+            return f"{item.key}: {problem}"
     return None
 
 
-def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
+def _check_part(state: Generation, entry: Entry, item: StoredObject, part: Part) -> str | None:
+    if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
+        return f"{part.records} records in offsets {part.first} to {part.last}"
+    if not 0 < part.start < part.end <= item.bytes:
+        return f"bytes {part.start} to {part.end} of {item.bytes}"
+    before = state.positions.get(part.key)
+    if entry.kind is Kind.REWRITE:
+        if before is None or part.last >= max(before.offset, before.base.end):
+            return f"offsets up to {part.last} of a partition that was not read so far"
+        return None
     after = entry.positions.get(part.key)
     if after is None:
         return "records without a position"
-    if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
-        return f"{part.records} records in offsets {part.first} to {part.last}"
     if part.scan is not None:
-        if not (
-            after.base.start <= part.first and part.last < after.base.end and 1 <= part.scan <= after.base.attempts
-        ):
-            return f"offsets {part.first} to {part.last} lie outside the base"
-        return None
-    before = state.positions.get(part.key)
+        return _check_scanned(before, after, part, part.scan)
     low = after.base.end if before is None else before.offset
     if not (low <= part.first and part.last < after.offset):
         return f"offsets {part.first} to {part.last} lie outside [{low}, {after.offset})"
+    return None
+
+
+def _check_scanned(before: Position | None, after: Position, part: Part, attempt: int) -> str | None:
+    if not (after.base.start <= part.first and part.last < after.base.end and 1 <= attempt <= after.base.attempts):
+        return f"offsets {part.first} to {part.last} lie outside the base"
+    # A second writer with an old picture (a pipeline of the same process that failed) would use a number once more.
+    if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
+        return f"attempt {attempt} at the base was over before"
     return None
 
 
@@ -334,7 +373,11 @@ def _check_clearing(state: Generation, entry: Entry) -> str | None:
         return "it does not name what goes and what stays"
     if entry.kind is Kind.CLEARED and entry.clearing != state.clearing:
         return "it names something else than the CLEARING before it"
-    named = set(entry.clearing.goes) | entry.clearing.stays.keys()
-    if named != state.positions.keys():
+    goes = set(entry.clearing.goes)
+    if goes | entry.clearing.stays.keys() != state.positions.keys():
         return "it does not name every partition"
+    if not goes.isdisjoint(entry.clearing.stays):
+        return "a partition both goes and stays"
+    if state.cleared is not None and not goes.issuperset(state.cleared.goes):
+        return "what is gone already can't stay"
     return None

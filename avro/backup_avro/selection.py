@@ -118,12 +118,14 @@ def _select_partition(
     warning = None
     if key in chosen.taints and end > chosen.taints[key].offset:
         warning = f"tainted above offset {chosen.taints[key].offset}: {chosen.taints[key].reason}"
-    elif until is None or until > end:
+    elif key not in chosen.taints and (until is None or until > end):
         for other in others:
             there = other.positions.get(key)
             if there is None or not other.usable(key) or there.epoch < position.epoch:
                 continue
             reach = other.sound_offset(key) if until is None else min(until, other.sound_offset(key))
+            if reach < there.offset and end < there.base.end:
+                continue  # a moment inside of what it scanned: later records may have compacted away earlier ones
             if there.base.start <= end < reach:
                 slices.extend(_slices(other.number, parts[other.number].get(key, ()), end, reach))
                 used.append(other.number)

@@ -99,6 +99,11 @@ class ChainWriter:
         self._in_doubt: str | None = None
         self.state = state
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the fate of sent bytes is unknown, so that only the chain, read again, says where to go on."""
+        return self._in_doubt is not None
+
     def append(self, draft: Entry) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
 
