@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from importlib import metadata
 from pathlib import Path
 
-from controller.sandbox.errors import PartMissingError
+from controller.sandbox.errors import PartMissingError, ServerFailedError
 from controller.sandbox.ports import LOOPBACK
 from controller.sandbox.process import ProcessId
 from controller.sandbox.server import LocalServer
@@ -111,7 +111,7 @@ class S3Server(LocalServer):
             "s3.autoCreateBucket": "false",  # else a wrong bucket name would go unnoticed
             "master.telemetry": "false",
             # One master has no rival to wait for.
-            "master.electionTimeout": "1s",
+            "master.electionTimeout": "300ms",
             "master.heartbeatInterval": "100ms",
             "master.volumeSizeLimitMB": _VOLUME_MEGABYTES,
             "master.volumePreallocate": "false",
@@ -137,10 +137,15 @@ class S3Server(LocalServer):
             return False
 
     def _ready(self) -> bool:
-        """Make the bucket if it is not there."""
+        """Make the bucket if it is not there. Raises ServerFailedError when the server refuses its name."""
         with suppress(OSError, http.client.HTTPException):
             if self._request("HEAD") == http.HTTPStatus.NOT_FOUND:
-                self._request("PUT")
+                status = self._request("PUT")
+                if status == http.HTTPStatus.BAD_REQUEST:
+                    raise ServerFailedError(
+                        f"{self.title} refuses to make the bucket {self.bucket!r}",
+                        remedy="3 to 63 characters: lower-case letters, digits, hyphens",
+                    )
         return self.answers()
 
     def _request(self, method: str) -> int:

@@ -29,6 +29,7 @@ from controller.sandbox.ports import LOOPBACK
 from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sandbox import Endpoints, Sandbox
 from controller.sandbox.server import ServerState
+from controller.sandbox.sigv4 import S3Key
 
 pytestmark = pytest.mark.integration
 
@@ -375,3 +376,11 @@ def test_a_setting_that_the_broker_refuses(tmp_path: Path) -> None:
     with pytest.raises(ServerFailedError, match=r"log\.cleaner\.threads"):
         kafka.start()
     assert not kafka.running
+
+
+def test_a_bucket_name_that_is_none(tmp_path: Path) -> None:
+    """The server's refusal is an error at once, not a wait for nothing."""
+    s3 = S3Server(tmp_path / "s3", bucket="b", key=S3Key(access_key="a", secret_key="b"))
+    with pytest.raises(ServerFailedError, match="refuses to make the bucket 'b'"):
+        s3.start()
+    assert not s3.running
