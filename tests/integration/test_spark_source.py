@@ -1,0 +1,220 @@
+"""`spark.read.format("kafka_backup")` in a real Spark session, over a folder and over SeaweedFS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+
+from backup_avro.record import Record, TimestampType
+from controller.sandbox.s3 import REGION, S3Server
+from sink.object_store import ObjectStore, StoreSettings, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ODD = [
+    Record(topic="odd", partition=0, offset=3, key=None, value=None),
+    Record(
+        topic="odd", partition=0, offset=5, timestamp=0, timestamp_type=TimestampType.CREATE_TIME, key=b"", value=b""
+    ),
+    Record(
+        topic="odd",
+        partition=0,
+        offset=(1 << 40) + 7,
+        timestamp=1_700_000_000_123,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        key=b"\xff\x00",
+        value=b"v" * 3000,
+        headers=(("a", None), ("a", b""), ("ü", b"x"), ("", b"\x00")),
+    ),
+]
+KAFKA_TYPE = {TimestampType.NONE: -1, TimestampType.CREATE_TIME: 0, TimestampType.LOG_APPEND_TIME: 1}
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest) -> tuple[ObjectStore, dict[str, str]]:
+    """A store, and the options that lead Spark to it."""
+    if request.param == "file":
+        root = request.getfixturevalue("tmp_path").as_uri()
+        return open_store(root), {"root": root, "pair": PAIR}
+    root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
+    assert isinstance(server, S3Server)
+    settings = {
+        "endpoint_url": server.endpoint_url,
+        "region": REGION,
+        "addressing_style": "path",
+        "access_key_id": server.key.access_key,
+        "secret_access_key": server.key.secret_key,
+    }
+    options = {"root": root, "pair": PAIR} | {f"store.{name}": value for name, value in settings.items()}
+    return open_store(root, StoreSettings(**settings)), options  # type: ignore[arg-type]  # named by the keys
+
+
+def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The data frame for these options."""
+    return spark.read.format("kafka_backup").options(**options).load()
+
+
+def expected(record: Record) -> tuple[Any, ...]:
+    """A record as Spark's Kafka source would show it; the timestamp in microseconds."""
+    return (
+        record.key,
+        record.value,
+        record.topic,
+        record.partition,
+        record.offset,
+        None if record.timestamp == -1 else record.timestamp * 1000,
+        KAFKA_TYPE[record.timestamp_type],
+        list(record.headers),
+    )
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """All rows, by topic, partition and offset; binary as bytes."""
+    found = frame.selectExpr(
+        "key", "value", "topic", "partition", "offset", "unix_micros(timestamp)", "timestampType", "headers"
+    ).collect()
+    plain = [
+        (
+            None if row[0] is None else bytes(row[0]),
+            None if row[1] is None else bytes(row[1]),
+            *row[2:7],
+            [(header[0], None if header[1] is None else bytes(header[1])) for header in row[7]],
+        )
+        for row in found
+    ]
+    return sorted(plain, key=lambda row: row[2:5])
+
+
+def by_place(log: list[Record]) -> list[tuple[Any, ...]]:
+    """What `rows` must return for these records."""
+    return [expected(record) for record in sorted(log, key=lambda r: (r.topic, r.partition, r.offset))]
+
+
+def test_every_field_comes_back(spark: SparkSession, place: tuple[ObjectStore, dict[str, str]]) -> None:
+    """Base and tail, own objects and journals, nulls and empties, large offsets, all header oddities."""
+    store, options = place
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 3), TopicSpec("odd"), TopicSpec("empty", 2)])
+    log = [*records("orders", 0, range(40), tombstones=[7]), *records("orders", 2, range(0, 60, 7)), *ODD]
+    backup.commit(log[:40], base_end={("orders", 0): 25})
+    backup.commit(log[40:], journal=True)
+    backup.complete()
+    frame = load(spark, options)
+    assert [field.simpleString() for field in frame.schema] == [
+        "key:binary",
+        "value:binary",
+        "topic:string",
+        "partition:int",
+        "offset:bigint",
+        "timestamp:timestamp",
+        "timestampType:int",
+        "headers:array<struct<key:string,value:binary>>",
+    ]
+    assert rows(frame) == by_place(log)
+    assert rows(load(spark, {**options, "topics": "odd,empty"})) == by_place(ODD)
+    assert rows(load(spark, {**options, "topics": "empty"})) == []
+
+
+def test_only_what_the_chain_holds_is_read(spark: SparkSession, place: tuple[ObjectStore, dict[str, str]]) -> None:
+    """Orphans, void base attempts and replaced objects are in the store and not in the result."""
+    store, options = place
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(10)))
+    backup.commit(records("orders", 0, range(10, 20)))
+    backup.put_object([(("orders", 0), records("orders", 0, range(20, 30)), None)], journal=False)
+    backup.complete()
+    assert rows(load(spark, options)) == by_place(records("orders", 0, range(20)))
+    replacement = backup.put_object([(("orders", 0), records("orders", 0, range(20)), None)], journal=False)
+    from backup_avro.chain import Kind  # noqa: PLC0415 - beside its only use
+
+    old = tuple(backup.writer.state.objects)
+    backup.append(Kind.REWRITE, replaced=old, objects=(replacement,))
+    store.delete(old)
+    assert rows(load(spark, options)) == by_place(records("orders", 0, range(20)))
+
+
+def test_the_newest_complete_generation_is_read_unless_one_is_named(
+    spark: SparkSession, place: tuple[ObjectStore, dict[str, str]]
+) -> None:
+    """A newer one that is still being built does not count; what only the older one confirmed is added."""
+    store, options = place
+    first = Backup.claim(store, topics=[TopicSpec("orders")])
+    first.commit(records("orders", 0, range(30)))
+    first.complete()
+    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
+    second.commit(records("orders", 0, range(10, 25)))
+    assert rows(load(spark, options)) == by_place(records("orders", 0, range(30)))
+    second.complete()
+    assert rows(load(spark, options)) == by_place(records("orders", 0, range(10, 30)))
+    assert rows(load(spark, {**options, "generation": "1"})) == by_place(records("orders", 0, range(30)))
+    with pytest.raises(Exception, match="generation 7 is not complete"):
+        load(spark, {**options, "generation": "7"}).count()
+
+
+def test_one_flipped_bit_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    """It says which object, and no row of it is returned."""
+    store = open_store(tmp_path.as_uri())
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    entry = backup.commit(records("orders", 0, range(30)))
+    backup.complete()
+    path = tmp_path / entry.objects[0].key
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 4
+    path.write_bytes(data)
+    frame = load(spark, {"root": store.url, "pair": PAIR})
+    with pytest.raises(Exception, match="SHA-256") as caught:
+        frame.count()
+    assert entry.objects[0].key in str(caught.value)
+
+
+def test_wrong_options_are_told_before_any_job_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """Mistyped names, missing pairs and unknown topics are errors with a remedy, not empty results."""
+    root = tmp_path.as_uri()
+    with pytest.raises(Exception, match="unknown option 'tpoics'"):
+        load(spark, {"root": root, "pair": PAIR, "tpoics": "x"})
+    with pytest.raises(Exception, match="no generation is complete"):
+        load(spark, {"root": root, "pair": PAIR}).count()
+    backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(3)))
+    backup.complete()
+    with pytest.raises(Exception, match="holds no topic 'users'"):
+        load(spark, {"root": root, "pair": PAIR, "topics": "orders,users"}).count()
+
+
+def test_no_plan_shows_the_secret(
+    spark: SparkSession, bucket_root: str, s3: S3Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not in explain, not in the error of a refused key."""
+    options = {
+        "root": bucket_root,
+        "pair": PAIR,
+        "store.endpoint_url": s3.endpoint_url,
+        "store.region": REGION,
+        "store.addressing_style": "path",
+        "store.access_key_id": s3.key.access_key,
+        "store.secret_access_key": "not-the-right-secret",
+    }
+    frame = load(spark, options)
+    with pytest.raises(Exception, match="StoreDeniedError") as caught:
+        frame.count()
+    assert "not-the-right-secret" not in str(caught.value)
+    assert "not-the-right-secret" not in repr(frame)
+    assert "not-the-right-secret" not in capsys.readouterr().out
+
+
+def test_sql_finds_the_latest_record_of_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    """The columns are those that people know from Spark's Kafka source."""
+    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(50), keys=10, tombstones=[43]))
+    backup.complete()
+    load(spark, {"path": tmp_path.as_uri(), "pair": PAIR}).createOrReplaceTempView("orders")
+    found = spark.sql(
+        "select cast(key as string) k, max_by(cast(value as string), offset) v from orders group by key order by k"
+    ).collect()
+    assert [tuple(row) for row in found] == [(f"key-{n}", None if n == 3 else f"value-{40 + n}") for n in range(10)]
