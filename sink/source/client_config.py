@@ -260,7 +260,8 @@ def for_kafka_python(props: Mapping[str, Value]) -> dict[str, Any]:
             _check_unmapped(name, value)
     limits = fetch_limits(props)
     config["receive_message_max_bytes"] = limits.receive_bytes
-    config["request_timeout_ms"] = max(config["request_timeout_ms"], limits.max_wait_ms + 5_000)
+    # A long poll must fit into it with room to spare.
+    config["request_timeout_ms"] = max(config["request_timeout_ms"], limits.max_wait_ms * 2)
     if config.get("ssl_verify_certificate") is False:
         config["ssl_check_hostname"] = False
     if config.get("ssl_cafile") == "probe":

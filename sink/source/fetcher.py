@@ -443,14 +443,13 @@ class RawFetcher:
             self._net.poll(timeout_ms=(min(deadline, self._next_timer(now)) - now) * 1000)
         if future is not None:
             raise self._lookups.timed_out()
+        error = self._manager.worst_error
+        if error is not None:
+            raise connection.explain(error, self._servers)
         raise ClusterUnreachableError(
-            f"No Kafka broker answered at {self._servers} within {timeout_s:g} s{self._why_unreachable()}",
+            f"No Kafka broker answered at {self._servers} within {timeout_s:g} s",
             remedy="check bootstrap.servers and the network, and that the brokers run",
         )
-
-    def _why_unreachable(self) -> str:
-        error = self._manager.worst_error
-        return "" if error is None else f": {error}"
 
 
 def _may_send(broker: Broker) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from sink.source.assignment import Event
 from sink.source.batches import end_of
 from sink.source.client_config import FetchLimits
 from sink.source.cluster import ClusterAdmin
-from sink.source.errors import UnknownTopicError
+from sink.source.errors import TopicExistsError, UnknownTopicError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.fetcher import RawFetcher
 
@@ -166,7 +167,8 @@ def test_aborted_and_open_transactions(kafka: KafkaServer, make_topic: TopicMake
     committed, uncommitted = Reader(make_fetcher()), Reader(make_fetcher(read_committed=False))
     for reader, end in ((committed, 4), (uncommitted, 5)):
         reader.fetcher.assign((topic, 0), 0)
-        reader.until(lambda reader=reader: reader.at_head((topic, 0)))
+        while not reader.at_head((topic, 0)):
+            reader.poll()
         assert reader.fetched[-1].end_offset == end
         assert (reader.fetched[-1].last_stable_offset, reader.fetched[-1].high_watermark) == (4, 5)
     [(_, first_offset)] = committed.fetched[0].aborted
@@ -202,7 +204,7 @@ def test_idle_partitions_are_proven_at_head_again_and_again(
     later = reader.heads[first:]
     assert len({id(head.partitions) for head in later}) == 1
     assert all(head.requested_at <= head.received_at for head in later)
-    assert all(one.received_at <= two.requested_at for one, two in zip(later, later[1:], strict=False))
+    assert all(one.received_at <= two.requested_at for one, two in itertools.pairwise(later))
     assert dict(later[-1].partitions) == {TopicPartition(*tp): 10 if tp[1] == 3 else 0 for tp in tps}
 
     write(kafka, topic, 1, first=10, partition=7)
@@ -238,7 +240,7 @@ def test_evidence_beside_a_busy_partition(
             if explicit or (isinstance(event, AtHead) and (topic, 0) in event.partitions):
                 proofs.append(event.requested_at)  # type: ignore[union-attr]  # one of the two
     assert number > 100
-    gaps = [two - one for one, two in zip(proofs, proofs[1:], strict=False)]
+    gaps = [two - one for one, two in itertools.pairwise(proofs)]
     assert len(proofs) >= 3
     assert max(gaps) < 2.5
     producer.abort_transaction(30)
@@ -312,7 +314,7 @@ def test_recreated_topic(kafka: KafkaServer, make_topic: TopicMaker, make_fetche
         try:
             admin.create_topic(topic, partitions=1, replication_factor=1)
             break
-        except Exception:
+        except TopicExistsError:  # deletion takes its time
             assert time.monotonic() < deadline
             time.sleep(0.1)
     write(kafka, topic, 10, first=100)

@@ -1,0 +1,164 @@
+"""RawFetcher on three brokers: leaders that move, logs that are cut after an unclean election (KIP-320)."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from controller.sandbox.kafka import KafkaServer
+from controller.sandbox.ports import LOOPBACK, pick_ports
+from sink.source.assignment import Event
+from sink.source.batches import end_of
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault
+from sink.source.fetched import TopicPartition as Part
+from sink.source.fetcher import RawFetcher
+
+pytestmark = pytest.mark.integration
+
+
+class Member(KafkaServer):
+    """A broker without controller that joins the cluster of `first`."""
+
+    def __init__(self, folder: Path, first: KafkaServer, node: int) -> None:
+        broker, unused = pick_ports(2)
+        address = f"PLAINTEXT://{LOOPBACK}:{broker}"
+        super().__init__(
+            folder,
+            ports={"broker": broker, "controller": unused},
+            overrides={
+                "process.roles": "broker",
+                "node.id": str(node),
+                "controller.quorum.voters": f"1@{first.address('controller')}",
+                "listeners": address,
+                "advertised.listeners": address,
+            },
+        )
+        self.first = first
+
+    def _format(self) -> None:
+        cluster_id = self.first.cluster_id
+        assert cluster_id
+        with self.log.open("ab") as output:
+            subprocess.run(
+                [
+                    *self._java("-Xmx128m"),
+                    *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id),
+                    *("--config", "server.properties"),
+                ],
+                cwd=self.folder,
+                stdout=output,
+                stderr=output,
+                check=True,
+            )
+        (self.folder / "formatted").write_text(f"{cluster_id}\n", encoding="ascii")
+
+
+@pytest.fixture
+def cluster(
+    own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[KafkaServer]]:
+    """Three brokers; the first is the controller too and stays up."""
+    first = own_kafka({"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"})
+    servers: list[KafkaServer] = [first]
+    for node in (2, 3):
+        member = Member(tmp_path_factory.mktemp(f"broker{node}"), first, node)
+        servers.append(member)
+        member.start()
+    yield servers
+    for server in servers:
+        server.kill()  # a clean stop would wait for a controller that is gone
+
+
+def create(bootstrap: str, topic: str, replicas: list[int]) -> None:
+    """Create a topic of one partition on these brokers; the first is the leader."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = NewTopic(
+        topic, num_partitions=1, replica_assignment=[replicas], config={"unclean.leader.election.enable": "true"}
+    )
+    admin.create_topics([new])[topic].result(30)
+
+
+def write(bootstrap: str, topic: str, count: int, *, acks: str = "all") -> None:
+    """Write records."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": acks, "message.timeout.ms": 20_000})
+    for _ in range(count):
+        producer.produce(topic, value=b"v")
+    assert producer.flush(30) == 0
+
+
+def read_until(
+    fetcher: RawFetcher, done: Callable[[list[Event]], object], events: list[Event] | None = None
+) -> list[Event]:
+    """Poll and advance until `done` says so of all that came."""
+    came = events if events is not None else []
+    deadline = time.monotonic() + 40
+    while not done(came):
+        assert time.monotonic() < deadline, came[-10:]
+        for event in fetcher.poll(0.3):
+            came.append(event)
+            if isinstance(event, Fetched):
+                fetcher.advance((event.topic, event.partition), *end_of(event.records, event.fetch_offset))
+    return came
+
+
+def faults(events: list[Event], kind: FaultKind) -> list[FetchFault]:
+    """Return the faults of a kind."""
+    return [event for event in events if isinstance(event, FetchFault) and event.kind is kind]
+
+
+def test_leaders_move_and_logs_are_cut(cluster: list[KafkaServer]) -> None:
+    """A clean move of the leader is told before its data, and loses nothing; a cut log stops the partition."""
+    first, second, third = cluster
+    bootstrap = first.bootstrap
+    create(bootstrap, "t", [2, 3])
+    t0 = Part("t", 0)
+    write(bootstrap, "t", 10)
+    fetcher = RawFetcher({"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 1000}, read_committed=True)
+    fetcher.assign(t0, 0)
+    events = read_until(fetcher, lambda _: fetcher.positions()[t0][0] == 10)
+    [fetched] = [event for event in events if isinstance(event, Fetched) and event.records]
+    assert (fetched.leader_id, fetched.leader_epoch) == (2, 0)
+
+    # Clean: the leader stops, the other has all.
+    second.stop()
+    write(bootstrap, "t", 5)
+    events = read_until(fetcher, lambda _: fetcher.positions()[t0][0] == 15)
+    [moved] = faults(events, FaultKind.LEADER_MOVED)
+    assert (moved.old_leader, moved.new_leader, moved.old_epoch) == (2, 3, 0)
+    from_third = [event for event in events if isinstance(event, Fetched) and event.leader_id == 3]
+    assert events.index(moved) < events.index(from_third[0])
+    assert from_third[0].leader_epoch == moved.new_epoch > 0
+    assert fetcher.positions()[t0] == (15, from_third[0].leader_epoch)
+
+    # Unclean: the one that has missed five records comes back alone.
+    third.kill()
+    second.start()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 30
+    while admin.list_topics(timeout=10).topics["t"].partitions[0].leader != 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    write(bootstrap, "t", 20, acks="1")  # so that the position is inside the log again, of another history
+    events = read_until(fetcher, lambda events: faults(events, FaultKind.DIVERGED))
+    [cut] = faults(events, FaultKind.DIVERGED)
+    assert (cut.offset, cut.diverging_offset, cut.diverging_epoch) == (15, 10, 0)
+    assert not [event for event in events if isinstance(event, Fetched) and event.records]
+    assert not any(t0 in event.partitions for event in events if isinstance(event, AtHead) and event.leader_id == 2)
+    fetcher.seek(t0, 10, 0)
+    events = read_until(fetcher, lambda _: fetcher.positions()[t0][0] == 30)
+    spans = [
+        (event.fetch_offset, end_of(event.records, event.fetch_offset)[0])
+        for event in events
+        if isinstance(event, Fetched) and event.records
+    ]
+    assert spans[0][0] == 10
+    assert all(one[1] == two[0] for one, two in itertools.pairwise(spans))
+    fetcher.close()
