@@ -84,7 +84,8 @@ class Mailbox:
         self._unread = set(partitions)
         self._partitions = tuple(partitions)
         try:
-            self._consumer: Any = open_consumer({**props, "enable.partition.eof": True})
+            # The end is reported by an empty answer, which the broker holds back for the wait.
+            self._consumer: Any = open_consumer({**props, "enable.partition.eof": True, "fetch.wait.max.ms": 100})
         except (KafkaException, ValueError, TypeError) as error:
             raise admin_errors.refused_config(error) from None
 

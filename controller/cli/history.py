@@ -1,0 +1,85 @@
+"""`tandem history`: what happened to the pair's generations, from their claims and chains in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.errors import ConfigError, ExitCode
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from controller.chronicle import Happening
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog="Examples:  tandem history -c a.yaml   |   tandem history --generation 7 --commits -o json")
+def history(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    generation: Annotated[
+        int | None, typer.Option("--generation", "-g", min=1, help="Only this one; else all there ever were.")
+    ] = None,
+    commits: Annotated[
+        bool, typer.Option("--commits", help="Commits and confirmations too; needs --generation.")
+    ] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show claims, completions, handovers and clearings.
+
+    Oldest first; times are the store's. It reads the store alone. Exit code 3 if a chain is damaged: what comes before
+    the damage is shown.
+    """
+    from controller.annals import read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
+
+    if commits and generation is None:
+        raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        found = read_annals(store, settings.pair, only=generation, routine=commits)
+    finally:
+        store.close()
+    output.show(
+        kind="History",
+        body={"pair": settings.pair, "root": settings.store.root, "damaged": found.damaged, "events": found.happenings},
+        output=output_,
+        tables=_tables(found.happenings, commits=commits),
+    )
+    if not found.happenings:
+        output.note(f"nothing is stored yet for pair {settings.pair} in {settings.store.root}")
+    for number, why in found.damaged.items():
+        output.warn(f"generation {number} can't be read to its end: {why}")
+    if found.damaged:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _tables(happenings: tuple[Happening, ...], *, commits: bool) -> Iterator[Table]:
+    figures = ("objects", "records", "size", "positions") if commits else ()
+    yield Table(
+        columns=("time", "generation", "entry", "event", "instance", "process", *figures, "reason"),
+        rows=[_row(one, commits=commits) for one in happenings],
+        right=frozenset({"generation", "entry", *figures}),
+    )
+
+
+def _row(one: Happening, *, commits: bool) -> tuple[object, ...]:
+    figures = (one.objects, one.records, output.size(one.bytes), one.positions) if commits else ()
+    return (
+        None if one.at is None else f"{one.at:%Y-%m-%d %H:%M:%S}Z",
+        one.generation,
+        one.seq or None,
+        one.event,
+        one.instance,
+        None if one.incarnation is None else one.incarnation[:8],
+        *figures,
+        one.reason,
+    )

@@ -1,0 +1,208 @@
+"""A handover that a person asks for: whether it may be, what it costs, and how far it has come. Pure.
+
+Asking never endangers anything: the Active goes on until the new generation covers it, and S3 decides when that is so.
+What is refused here would be of no effect, or would leave the pair with half a generation and nobody to finish it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from backup_avro import coverage
+from backup_avro.coverage import Guarded
+from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.fold import Generation
+from controller.cli.output import duration
+from controller.overview import moment
+from controller.sighting import Sight
+from controller.verdict import chosen, problems, progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is going to be asked. `generation` is the number that `target` shall build beside `former`.
+
+    `records` and `bytes` are what the former generation holds now: about what is read again, and stored twice for a
+    while. `scan_s` is what the newest complete generation took from its claim to COMPLETE.
+    """
+
+    pair: str
+    cluster_id: str
+    target: str
+    generation: int
+    active: str | None
+    former: int | None
+    records: int
+    bytes: int
+    scan_s: float | None
+    retained: int
+    warnings: tuple[str, ...]
+
+    @property
+    def beside_itself(self) -> bool:
+        """Whether the Active itself builds the next generation."""
+        return self.target == self.active
+
+
+def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
+    """Return what may be asked. Raises RefusedError if it may not, ConfigError for a name that is no instance."""
+    if to is not None and to not in seen.instances:
+        raise ConfigError(
+            f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
+        )
+    base = seen.active or chosen(seen)
+    _refuse_unready(seen, base)
+    assert base is not None
+    target = to or next(name for name in seen.instances if name != base.instance)
+    warnings = _warnings(seen, base, target, force=force)
+    return Plan(
+        pair=seen.pair,
+        cluster_id=base.claim.cluster_id,
+        target=target,
+        generation=seen.newest + 1,
+        active=None if seen.active is None else seen.active.instance,
+        former=None if seen.active is None else seen.active.number,
+        records=sum(part.records for _, part in base.live_parts()),
+        bytes=sum(item.bytes for item in base.objects.values()),
+        scan_s=_scan_s(seen),
+        retained=seen.policy.retain_generations,
+        warnings=warnings,
+    )
+
+
+def _refuse_unready(seen: Sight, base: Generation | None) -> None:
+    for number, why in sorted(seen.damaged.items()):
+        raise RefusedError(
+            f"generation {number} can't be read: {why}", remedy="repair it first: instances stop at a damaged chain"
+        )
+    if base is None:
+        worst = next(iter(problems(seen)), None)
+        raise RefusedError(
+            worst.message if worst is not None else "there is no complete backup",
+            remedy=worst.remedy if worst is not None else "`tandem status` shows what there is",
+        )
+    if seen.brokers is not None and seen.brokers.guarded.cluster_id != base.claim.cluster_id:
+        raise RefusedError(
+            f"the backup is of cluster {base.claim.cluster_id}, but the brokers belong to cluster "
+            f"{seen.brokers.guarded.cluster_id}",
+            remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
+        )
+    for building in seen.building:
+        if seen.alive(building.instance):
+            done, total = progress(seen, building)
+            raise RefusedError(
+                f"generation {building.number} is already being built by {building.instance}, which is alive: "
+                f"{done} of {total} partitions are read through ({building.claim.reason})",
+                remedy="wait for it: it is the handover; `tandem status` shows how far it is",
+            )
+
+
+def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
+    found = []
+    if not seen.alive(target):
+        silent_s = seen.silent_s(target)
+        heard = "was never heard" if silent_s is None else f"was last heard {duration(silent_s)} ago"
+        if not force:
+            raise RefusedError(
+                f"{target} {heard}: nobody would act on the request",
+                remedy=f"start {target} (`tandem run`), or choose another with --to; with --force the request is "
+                "left for when it starts",
+            )
+        found.append(f"{target} {heard}; the request stays in force until it starts, or another generation is claimed")
+    if seen.active is not None and target == base.instance:
+        found.append(
+            f"{target} is the Active itself: it builds the next generation beside the present one, and reads and "
+            "writes twice as much meanwhile"
+        )
+    if seen.active is None:
+        found.append("nobody appends at the moment: new records are stored only when the new generation is claimed")
+    return tuple(found)
+
+
+def _scan_s(seen: Sight) -> float | None:
+    found = [g for g in seen.generations if g.completed_at is not None]
+    newest = max(found, key=lambda g: g.number, default=None)
+    if newest is None or newest.completed_at is None:
+        return None
+    return max(0.0, (newest.completed_at - newest.claim.at) / 1000)
+
+
+class Stage(StrEnum):
+    """How far a handover has come."""
+
+    REQUESTED = "requested"
+    BUILDING = "building"
+    COMPLETE = "complete"
+    SEALED = "sealed"
+    DONE = "done"
+    GIVEN_UP = "given up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step that was taken: when, and how many seconds after the one before (the first: after the request)."""
+
+    step: str
+    at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a handover stands by the chains. `builder` is who claimed the number, whoever was asked."""
+
+    stage: Stage
+    builder: str | None
+    steps: tuple[Step, ...]
+
+
+def standing(asked: Plan, requested_at: int, states: Mapping[int, Generation], guarded: Guarded) -> Standing:
+    """Return where a handover stands. `states` are all generations, cleared ones too, by number."""
+    new = states.get(asked.generation)
+    old = None if asked.former is None else states.get(asked.former)
+    times = [
+        ("claimed", None if new is None else new.claim.at),
+        ("complete", None if new is None else new.completed_at),
+    ]
+    if old is not None:
+        times.append(("sealed", old.sealed_at))
+        times.append(("cleared", old.at if old.cleared is not None and old.clearing is None else None))
+    return Standing(
+        stage=_stage(asked, new, old, states, guarded),
+        builder=None if new is None else new.instance,
+        steps=_steps(requested_at, times),
+    )
+
+
+def _stage(
+    asked: Plan, new: Generation | None, old: Generation | None, states: Mapping[int, Generation], guarded: Guarded
+) -> Stage:
+    if new is None:
+        return Stage.REQUESTED
+    if not new.complete:
+        spoilt = coverage.spoilt(new) or new.clearing is not None or new.gone
+        return Stage.GIVEN_UP if spoilt else Stage.BUILDING
+    if old is None:
+        return Stage.DONE
+    if not old.sealed:
+        return Stage.COMPLETE
+    if asked.retained or (old.cleared is not None and old.clearing is None):
+        return Stage.DONE
+    if old.clearing is None:
+        goes = coverage.clearing(old, list(states.values()), guarded)
+        if goes is not None and not goes.goes:
+            return Stage.DONE  # All of it is kept: nothing is left to be waited for.
+    return Stage.SEALED
+
+
+def _steps(requested_at: int, times: list[tuple[str, int | None]]) -> tuple[Step, ...]:
+    found = []
+    before = requested_at
+    for name, at in times:
+        if at is not None:
+            found.append(Step(step=name, at=moment(at), seconds=max(0, at - before) / 1000))
+            before = max(before, at)
+    return tuple(found)
