@@ -36,6 +36,7 @@ from backup_avro.chain import (
 )
 from backup_avro.container import Codec, encode_block, encode_header
 from backup_avro.record import Record, TimestampType, encode
+from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim, now_ms
 from sink.object_store import ObjectStore, Put
 
@@ -286,6 +287,13 @@ class Backup:
         time.sleep(0.002)  # head_at must be past the end of the base
         self.append(Kind.CONFIRM, head_at=now_ms(self.store))
         return self.append(Kind.COMPLETE)
+
+    def restart(self, incarnation: str | None = None) -> Entry:
+        """Go on as another incarnation, which reads the chain and appends TAKEOVER."""
+        claim_ = self.writer.state.claim
+        state = ChainReader(self.store, claim_.pair).load(claim_.generation)
+        self.writer = ChainWriter(self.store, state, incarnation or str(uuid.uuid4()), stop=threading.Event())
+        return self.append(Kind.TAKEOVER, reason="restart")
 
     def taint(self, topic: str, partition: int, offset: int, reason: str = "gap") -> Entry:
         """Append TAINTED for one partition."""

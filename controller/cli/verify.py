@@ -92,7 +92,7 @@ def _tables(result: Result, seconds: float) -> Iterator[Table | str]:
         yield f"clean: everything is as the chains say ({output.duration(seconds)})"
         return
     yield Table(
-        title=f"{len(result.findings)} mismatches",
+        title=f"mismatches: {len(result.findings)}",
         columns=("generation", "fault", "where", "message"),
         rows=[(found.generation, found.fault.value, found.where, found.message) for found in result.findings[:_SHOWN]],
     )

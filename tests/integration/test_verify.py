@@ -1,0 +1,173 @@
+"""`tandem verify` as a user runs it: real stores, real Spark, faults planted behind the chain's back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+
+from backup_avro import layout
+from backup_avro.errors import ConfigError, RefusedError
+from controller.cli.main import run
+from controller.sandbox.s3 import REGION, S3Server
+from sink.chain import pins
+from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.read import StoreAddress
+from spark_jobs.verify import Progress, verify
+from spark_jobs.verify_plan import Fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ORDERS, USERS = TopicSpec("orders", 2), TopicSpec("users")
+
+
+def two_generations(store: ObjectStore) -> tuple[Backup, Backup]:
+    """A sealed generation of a, and a complete one of b that goes on."""
+    first = Backup.claim(store, topics=[ORDERS, USERS])
+    first.commit(records("orders", 0, range(50), tombstones=[9]), base_end={("orders", 0): 30})
+    first.commit([*records("orders", 1, range(9)), *records("users", 0, range(9))], journal=True)
+    first.complete()
+    second = Backup.claim(store, topics=[ORDERS, USERS], number=2, instance="b")
+    second.commit([*records("orders", 0, range(20, 60)), *records("users", 0, range(4, 9))])
+    second.complete()
+    first.seal()
+    return first, second
+
+
+@pytest.fixture(params=["file", "s3"])
+def address(request: pytest.FixtureRequest) -> StoreAddress:
+    """Where a store is: a folder, and a bucket of SeaweedFS."""
+    if request.param == "file":
+        return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreSettings())
+    root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
+    assert isinstance(server, S3Server)
+    settings = StoreSettings(
+        endpoint_url=server.endpoint_url,
+        region=REGION,
+        addressing_style="path",
+        access_key_id=server.key.access_key,
+        secret_access_key=server.key.secret_key,
+    )
+    return StoreAddress(root=root, settings=settings)
+
+
+def test_a_sound_backup_is_clean(spark: SparkSession, address: StoreAddress) -> None:
+    """All generations that are not cleared, with their figures; no pin is left behind."""
+    store = address.open()
+    first, _ = two_generations(store)
+    stray = first.put_object([(("users", 0), records("users", 0, [99]), None)], journal=False)
+    told: list[Progress] = []
+    result = verify(spark, address, PAIR, tell=told.append)
+    assert result.clean
+    assert [(g.generation, g.state, g.objects, g.records, g.tombstones) for g in result.generations] == [
+        (1, "sealed", 3, 68, 1),
+        (2, "complete", 2, 45, 0),
+    ]
+    assert result.generations[0].orphans == (stray.key,)
+    assert told[-1] == Progress(objects=5, of_objects=5, bytes=told[-1].of_bytes, of_bytes=told[-1].of_bytes)
+    assert told[-1].bytes == sum(g.bytes for g in result.generations)
+    assert pins.list_pins(store, PAIR) == []
+
+
+def test_every_planted_fault_is_found_at_once(spark: SparkSession, address: StoreAddress) -> None:
+    """A missing object, one with other bytes of the same length, a cut one, and a broken chain link in another one."""
+    store = address.open()
+    first, second = two_generations(store)
+    own, journal = next(iter(first.writer.state.objects)), list(first.writer.state.objects)[-1]
+    other = next(iter(second.writer.state.objects))
+    data = store.get(own)
+    store.delete([own, journal])
+    store.put_if_absent(own, data[:-1] + bytes([data[-1] ^ 1]))
+    data = store.get(other)
+    store.delete([other])
+    store.put_if_absent(other, data[:-7])
+    result = verify(spark, address, PAIR)
+    assert {(f.generation, f.fault, f.where) for f in result.findings} == {
+        (1, Fault.CHECKSUM, own),
+        (1, Fault.MISSING, journal),
+        (2, Fault.CHECKSUM, other),
+    }
+    store.delete([layout.entry_key(PAIR, 2, 2)])
+    result = verify(spark, address, PAIR)
+    assert [f.fault for f in result.findings if f.generation == 2] == [Fault.CHAIN]
+    assert {f.fault for f in result.findings if f.generation == 1} == {Fault.CHECKSUM, Fault.MISSING}
+    assert pins.list_pins(store, PAIR) == []
+
+
+def test_what_is_cleared_or_being_cleared_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Its objects may be gone already, and that is no fault."""
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings())
+    store = address.open()
+    first, second = two_generations(store)
+    going = first.clearing()
+    store.delete(list(first.writer.state.objects))
+    result = verify(spark, address, PAIR)
+    assert result.clean
+    assert [g.generation for g in result.generations] == [second.number]
+    assert result.skipped == {1: "it is being cleared"}
+    from backup_avro.chain import Kind  # noqa: PLC0415 - beside its only use
+
+    first.append(Kind.CLEARED, clearing=going)
+    result = verify(spark, address, PAIR)
+    assert (result.clean, result.skipped) == (True, {})
+    with pytest.raises(RefusedError, match="generation 1: it is cleared"):
+        verify(spark, address, PAIR, generation=1)
+    with pytest.raises(ConfigError, match="no generation 9"):
+        verify(spark, address, PAIR, generation=9)
+    with pytest.raises(ConfigError, match="pair other has no generation"):
+        verify(spark, address, "other")
+
+
+@pytest.fixture
+def tandem(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs the command on a folder; returns exit code, stdout, stderr. The session is there already."""
+    assert spark is not None
+    (tmp_path / "store").mkdir()
+    config = tmp_path / "tandem.yaml"
+    config.write_text(
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: 'localhost:1'}}\n"
+        f"store: {{root: '{(tmp_path / 'store').as_uri()}'}}\n"
+    )
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run(["-c", str(config), *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_the_command_says_clean_or_names_the_mismatch(tmp_path: Path, tandem: Callable[..., Any]) -> None:
+    """Exit code 0 and 3; figures for people and as a document; progress on stderr only."""
+    store = open_store((tmp_path / "store").as_uri())
+    _, second = two_generations(store)
+    code, out, err = tandem("verify")
+    assert code == 0
+    assert "clean: everything is as the chains say" in out
+    assert "5 of 5 objects" in err
+    victim = next(iter(second.writer.state.objects))
+    store.delete([victim])
+    code, out, _ = tandem("verify", "-o", "json", "--generation", "2")
+    assert code == 3
+    document = json.loads(out)
+    assert (document["kind"], document["schemaVersion"], document["clean"]) == ("Verify", 1, False)
+    assert [(f["generation"], f["fault"], f["where"]) for f in document["findings"]] == [(2, "missing", victim)]
+    assert [g["generation"] for g in document["generations"]] == [2]
+    code, out, _ = tandem("verify")
+    assert code == 3
+    assert "mismatches: 1" in out
+    assert victim in out
+
+
+def test_the_command_on_nothing_is_a_usage_error(tandem: Callable[..., Any]) -> None:
+    """A wrong pair or root must not look like a clean backup."""
+    code, out, err = tandem("verify")
+    assert (code, out) == (2, "")
+    assert "has no generation" in err
