@@ -125,7 +125,10 @@ class ObjectStore(Protocol):
         ...
 
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        """Yield unfinished multipart uploads below `prefix`, live ones of other writers among them."""
+        """Yield unfinished multipart uploads below `prefix`, live ones of other writers among them.
+
+        SeaweedFS tells at most 1000; there are no more when a listing after aborting them is empty.
+        """
         ...
 
     def abort_upload(self, upload: UploadInfo) -> None:

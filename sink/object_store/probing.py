@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from sink.object_store.base import ObjectStore, Put, StoreTransientError, StoreUnfitError
 
-_RACERS = 8
+_RACERS = 6
 _REMEDY = (
     "use a store that honours If-None-Match: * on PutObject, such as AWS S3, or update this one; "
     "without it two writers could overwrite each other"
@@ -41,23 +42,25 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
             f"{store.url}: an object just written to {key!r} is not in the listing",
             remedy="use a store whose listings are strongly consistent",
         )
-    _probe_race(store, key + "-race")
+    race = key + "-race"
+    winners = race_for(lambda body: store.put_if_absent(race, body))
+    if len(winners) > 1 or (winners and store.get(race) != winners[0]):
+        raise StoreUnfitError(
+            f"{store.url}: of {_RACERS} writers at once {len(winners)} were told that they created {race!r}",
+            remedy=_REMEDY,
+        )
 
 
-def _probe_race(store: ObjectStore, key: str) -> None:
+def race_for(put: Callable[[bytes], Put]) -> list[bytes]:
+    """Call `put` with different bodies from several threads at once; return those for which it said CREATED."""
     bodies = [f"{number}".encode() for number in range(_RACERS)]
 
-    def put(body: bytes) -> Put | None:
+    def run(body: bytes) -> Put | None:
         try:
-            return store.put_if_absent(key, body)
+            return put(body)
         except StoreTransientError:
             return None  # a conflict that did not settle; unknown, so it proves nothing
 
     with ThreadPoolExecutor(_RACERS) as pool:
-        outcomes = list(pool.map(put, bodies))
-    winners = [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is Put.CREATED]
-    if len(winners) > 1 or (winners and store.get(key) != winners[0]):
-        raise StoreUnfitError(
-            f"{store.url}: of {_RACERS} writers at once {len(winners)} were told that they created {key!r}",
-            remedy=_REMEDY,
-        )
+        outcomes = list(pool.map(run, bodies))
+    return [body for body, outcome in zip(bodies, outcomes, strict=True) if outcome is Put.CREATED]

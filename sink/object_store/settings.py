@@ -19,6 +19,10 @@ class StoreSettings:
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
+
+    Objects larger than `multipart_threshold` go in parts, but only after the store's probe found the condition honoured
+    there; without a threshold all go in one PutObject (at most 5 GiB). That is the default, because put-if-absent is
+    what counts: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
     Raises ConfigError that names the field.
     """
 
@@ -33,7 +37,7 @@ class StoreSettings:
     put_crc32c: bool = False
     server_side_encryption: Literal["none", "AES256", "aws:kms"] = "none"
     kms_key_id: str | None = None
-    multipart_threshold: int = 128 * _MIB
+    multipart_threshold: int | None = None
     multipart_part_size: int = 32 * _MIB
     connect_timeout: float = 10.0
     read_timeout: float = 60.0
@@ -60,7 +64,7 @@ class StoreSettings:
             raise ConfigError("session_token: set without access_key_id", remedy="set the key pair it belongs to")
         if self.kms_key_id is not None and self.server_side_encryption != "aws:kms":
             raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
-        if self.multipart_part_size < MIN_PART_SIZE or self.multipart_threshold < MIN_PART_SIZE:
+        if min(self.multipart_part_size, self.multipart_threshold or MIN_PART_SIZE) < MIN_PART_SIZE:
             raise ConfigError(
                 "multipart_threshold, multipart_part_size: below 5 MiB", remedy="S3 allows no smaller part"
             )
@@ -70,11 +74,11 @@ class StoreSettings:
         if self.backoff_initial < 0 or self.backoff_max < self.backoff_initial:
             raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
         if self.endpoint_url is not None:
-            _check_endpoint(self.endpoint_url)
+            check_endpoint(self.endpoint_url)
 
 
-def _check_endpoint(endpoint_url: str) -> None:
-    # The address is shown in messages, so nothing secret may be in it, and this message must not show it.
+def check_endpoint(endpoint_url: str) -> None:
+    """Raise ConfigError unless `endpoint_url` is one and holds nothing secret: it is shown in messages."""
     try:
         parts = urlsplit(endpoint_url)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -232,9 +232,16 @@ class TestRefusals:
         assert build([]) == []
 
 
-@given(logs(), compressions, st.integers(0, 1 << 40), st.integers(0, 1 << 14), st.integers(0, 1 << 30), st.booleans())
+@given(
+    records=logs(),
+    compression=compressions,
+    producer=st.integers(0, 1 << 40),
+    epoch=st.integers(0, 1 << 14),
+    sequence=st.integers(0, 1 << 30),
+    transactional=st.booleans(),
+)
 def test_a_producer_is_put_in(
-    records: list[Record], compression: Compression, producer: int, epoch: int, sequence: int, transactional: bool
+    *, records: list[Record], compression: Compression, producer: int, epoch: int, sequence: int, transactional: bool
 ) -> None:
     """The same batch from a producer, with a right CRC; and out again."""
     (built,) = build(records, compression=compression)

@@ -1,0 +1,185 @@
+"""Talking to S3: the client, its retries, and what comes out of it. The only module that imports boto3 or botocore."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import botocore.exceptions as vendor
+import stamina
+import urllib3.exceptions
+from botocore.config import Config
+from botocore.loaders import create_loader
+from botocore.parsers import ResponseParserError
+from botocore.session import Session
+
+from backup_avro.errors import ConfigError, TandemError
+from sink.object_store.base import StoreDeniedError, StoreTransientError
+from sink.object_store.clock import StoreClock
+from sink.object_store.s3_answers import error_of
+from sink.object_store.settings import StoreSettings, check_endpoint
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+_T = TypeVar("_T")
+# Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
+_DESCRIPTIONS = create_loader()
+# Subclasses of OSError and urllib3's own errors can surface while a body is read.
+_VENDOR_ERRORS = (vendor.BotoCoreError, ResponseParserError, urllib3.exceptions.HTTPError, OSError)
+
+
+class ChecksumError(StoreTransientError):
+    """A body failed the store's checksum; damaged on the way, or, if it stays so, in the store."""
+
+
+class UploadLostError(StoreTransientError):
+    """A multipart upload can't be completed and must be begun anew; asking again with the same one is of no use."""
+
+
+class S3Caller:
+    """Makes requests about one bucket, retries them, and lets no error of the SDK out.
+
+    Retries are made here and not by the SDK, so that one place knows how often a put was sent. `client` is safe to
+    use from several threads, and so is this.
+    """
+
+    def __init__(
+        self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.bucket = bucket
+        self.client: S3Client = _make_client(settings)
+        self.endpoint: str = self.client.meta.endpoint_url
+        # It may come from the environment, and it is shown in messages.
+        check_endpoint(self.endpoint)
+        self._settings = settings
+        self._monotonic = monotonic
+        self._clock = StoreClock()
+        self.client.meta.events.register("after-call.s3", self._observe_date)
+
+    def call(
+        self, action: str, request: Callable[[], _T], answers: Mapping[int | str, Callable[[], _T]] | None = None
+    ) -> _T:
+        """Return what `request` returns; ask again, the same, after what is transient.
+
+        `answers` says what an error answer means here, by its code or, second, its status. `action` names what is
+        done and to which object. Raises the errors of `s3_answers.error_of`, and ConfigError.
+        """
+        for attempt in self.attempts(_is_worth_retrying, self._settings.attempts):
+            with attempt:
+                try:
+                    return request()
+                except vendor.ClientError as error:
+                    code, status, message = _answer_of(error)
+                    meaning = (answers or {}).get(code) or (answers or {}).get(status)
+                    if meaning is None:
+                        raise error_of(code, status, message, what=self.what(action)) from error
+                except _VENDOR_ERRORS as error:
+                    raise _error_without_answer(error, self.what(action)) from error
+                return meaning()
+        raise AssertionError("the last attempt returns or raises")
+
+    def attempts(self, on: type[Exception] | Callable[[Exception], bool], attempts: int) -> Iterator[stamina.Attempt]:
+        """Yield up to `attempts` attempts with the settings' pauses between them, as long as they end in `on`."""
+        initial = self._settings.backoff_initial
+        longest = self._settings.backoff_max
+        return iter(
+            stamina.retry_context(
+                on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
+            )
+        )
+
+    def what(self, action: str) -> str:
+        """Return `action` with its place, for messages."""
+        return f"{action} in bucket {self.bucket!r} at {self.endpoint}"
+
+    def now(self) -> datetime | None:
+        """Return the store's time, None if no answer told it yet."""
+        return self._clock.now(at=self._monotonic())
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.client.close()
+
+    def _observe_date(self, parsed: dict[str, Any], **_: object) -> None:
+        date = parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date is not None:
+            with suppress(ValueError):
+                self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
+
+
+def utc(moment: datetime) -> datetime:
+    """Return the same moment in UTC; one without a zone is in UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _answer_of(error: vendor.ClientError) -> tuple[str, int, str]:
+    said = error.response.get("Error", {})
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return str(said.get("Code", "unknown")), int(status), str(said.get("Message", ""))
+
+
+def _is_worth_retrying(error: Exception) -> bool:
+    return isinstance(error, StoreTransientError) and not isinstance(error, UploadLostError)
+
+
+def _make_client(settings: StoreSettings) -> S3Client:
+    # To an own endpoint the region means nothing, but the signature needs one.
+    region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
+    try:
+        session = Session()
+        session.register_component("data_loader", _DESCRIPTIONS)
+        client = session.create_client(
+            "s3",
+            endpoint_url=settings.endpoint_url,
+            region_name=region,
+            verify=settings.ca_bundle,
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            config=Config(
+                connect_timeout=settings.connect_timeout,
+                read_timeout=settings.read_timeout,
+                max_pool_connections=settings.max_pool_connections,
+                request_checksum_calculation=settings.checksums,
+                response_checksum_validation=settings.checksums,
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                s3={"addressing_style": settings.addressing_style},
+                tcp_keepalive=True,
+                user_agent_extra="tandem",
+            ),
+        )
+        return cast("S3Client", client)
+    except (vendor.BotoCoreError, ValueError) as error:
+        # A ValueError quotes an address from the environment that is no URL, with whatever is in it.
+        said = str(error) if isinstance(error, vendor.BotoCoreError) else "the endpoint is no URL"
+        raise ConfigError(
+            f"the S3 client can't be made: {said}", remedy="check endpoint_url, region and the AWS profile"
+        ) from None
+
+
+def _error_without_answer(error: Exception, what: str) -> TandemError:
+    said = f"{what}: {type(error).__name__}: {str(error)[:300]}"
+    match error:
+        case vendor.NoCredentialsError() | vendor.PartialCredentialsError():
+            return StoreDeniedError(
+                f"{what}: no credentials found",
+                remedy="set access_key_id and secret_access_key, or provide them by environment, profile or instance",
+            )
+        case vendor.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
+            return StoreDeniedError(said, remedy="set ca_bundle to the store's CA, or http:// if it speaks no TLS")
+        case vendor.FlexibleChecksumError():
+            return ChecksumError(said, remedy="it is read again")
+        case vendor.EndpointConnectionError() | vendor.ConnectTimeoutError() | vendor.ProxyConnectionError():
+            return StoreTransientError(said, remedy="check that endpoint_url is right and the store is up")
+        case vendor.ParamValidationError() | vendor.NoRegionError() | vendor.UnknownEndpointError():
+            return ConfigError(said, remedy="check bucket, region and endpoint_url")
+        case ResponseParserError():
+            return StoreTransientError(
+                f"{what}: the answer is no S3 answer", remedy="check that endpoint_url is an S3 server"
+            )
+    return StoreTransientError(said, remedy="the answer is lost, so the outcome is unknown; it is tried again")

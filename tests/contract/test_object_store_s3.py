@@ -1,0 +1,200 @@
+"""What S3 stores do beside the common contract: access, checksums, encryption, versions, long listings of uploads.
+
+On the sandbox's S3 server where it can do it, else on moto.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from controller.sandbox.s3 import S3Server
+from sink.object_store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings, open_store
+
+MIB = 1024 * 1024
+Opener = Callable[..., ObjectStore]
+
+
+@pytest.fixture
+def seaweedfs(s3: S3Server) -> Iterator[Opener]:
+    """A function that opens a store at one prefix of the sandbox's S3 server, with the settings to try."""
+    prefix = secrets.token_hex(6)
+    opened: list[ObjectStore] = []
+
+    def open_with(**more: Any) -> ObjectStore:
+        chosen: dict[str, Any] = {
+            "endpoint_url": s3.endpoint_url,
+            "access_key_id": s3.key.access_key,
+            "secret_access_key": s3.key.secret_key,
+            "multipart_threshold": 5 * MIB,
+            "multipart_part_size": 5 * MIB,
+        }
+        opened.append(open_store(f"s3://{s3.bucket}/{prefix}", StoreSettings(**(chosen | more))))
+        return opened[-1]
+
+    yield open_with
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def moto_client(moto_url: str) -> Iterator[Any]:
+    """A plain client of moto, to look at what was stored and to set up buckets."""
+    client = boto3.client(
+        "s3", endpoint_url=moto_url, region_name="us-east-1", aws_access_key_id="any", aws_secret_access_key="thing"
+    )
+    yield client
+    client.close()
+
+
+def open_on_moto(moto_url: str, bucket: str, **more: Any) -> ObjectStore:
+    """A store at the root of a bucket of moto."""
+    settings = StoreSettings(endpoint_url=moto_url, access_key_id="any", secret_access_key="thing", **more)
+    return open_store(f"s3://{bucket}", settings)
+
+
+def test_a_wrong_secret_is_denied(seaweedfs: Opener) -> None:
+    """By every method, with the remedy, and without showing either secret."""
+    wrong = secrets.token_urlsafe(20)
+    store = seaweedfs(secret_access_key=wrong)
+    for call in (
+        lambda: store.put_if_absent("a", b"x"),
+        lambda: store.get("a"),
+        lambda: store.head("a"),
+        lambda: list(store.list("")),
+        lambda: list(store.list_uploads("")),
+        lambda: store.delete(["a"]),
+        lambda: store.probe("p"),
+    ):
+        with pytest.raises(StoreDeniedError, match=r"SignatureDoesNotMatch.*\(check access_key_id") as caught:
+            call()
+        assert wrong not in str(caught.value)
+
+
+def test_an_unknown_key_is_denied(seaweedfs: Opener) -> None:
+    """The user is told which of the two is wrong as far as the store tells."""
+    with pytest.raises(StoreDeniedError, match=r"InvalidAccessKeyId.*\(check access_key_id"):
+        seaweedfs(access_key_id="nobody").put_if_absent("a", b"x")
+
+
+def test_a_wrong_bucket_is_missing(s3: S3Server) -> None:
+    """The message has the bucket, the address and what to do."""
+    settings = StoreSettings(
+        endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
+    )
+    store = open_store("s3://no-such-bucket/x", settings)
+    with pytest.raises(StoreMissingError, match=rf"'no-such-bucket' at {s3.endpoint_url}: .*\(create the bucket"):
+        store.probe("p")
+    store.close()
+
+
+@pytest.mark.parametrize("checksums", ["when_supported", "when_required"])
+@pytest.mark.parametrize("put_crc32c", [False, True])
+def test_every_checksum_setting_works(seaweedfs: Opener, checksums: str, put_crc32c: bool) -> None:
+    """Small and large objects, written and read back, ranges too."""
+    store: Any = seaweedfs(checksums=checksums, put_crc32c=put_crc32c)
+    store._multipart = True
+    large = secrets.token_bytes(6 * MIB)
+    for key, body in {"small": b"0123456789", "empty": b"", "large": large}.items():
+        assert store.put_if_absent(key, body) is Put.CREATED
+        assert store.get(key) == body
+        assert store.get(key, start=3, end=8) == body[3:8]
+
+
+def test_crc32c_goes_with_the_put(seaweedfs: Opener) -> None:
+    """The store keeps it, so completeness can be checked later without reading back."""
+    store: Any = seaweedfs(put_crc32c=True)
+    store.put_if_absent("digits", b"123456789")
+    answer = store._client.head_object(Bucket=store._bucket, Key=f"{store._root}digits", ChecksumMode="ENABLED")
+    assert answer["ChecksumCRC32C"] == "4waSgw=="  # 0xe3069283, the check value of CRC-32C
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, {}),
+        ({"server_side_encryption": "AES256"}, {"ServerSideEncryption": "AES256"}),
+        (
+            {"server_side_encryption": "aws:kms", "kms_key_id": "alias/backup"},
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/backup"},
+        ),
+    ],
+)
+def test_encryption_is_asked_for(
+    moto_url: str, moto_client: Any, settings: dict[str, Any], wanted: dict[str, str]
+) -> None:
+    """For objects in one request and in parts."""
+    bucket = f"sse-{secrets.token_hex(4)}"
+    moto_client.create_bucket(Bucket=bucket)
+    store = open_on_moto(moto_url, bucket, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB, **settings)
+    store.probe("p")
+    for key, body in {"small": b"x", "large": bytes(6 * MIB)}.items():
+        assert store.put_if_absent(key, body) is Put.CREATED
+        answer = moto_client.head_object(Bucket=bucket, Key=key)
+        found = {name: answer[name] for name in ("ServerSideEncryption", "SSEKMSKeyId") if name in answer}
+        # A bucket encrypts with AES256 by default.
+        assert found == (wanted or {"ServerSideEncryption": "AES256"}) or (not wanted and found == {})
+    store.close()
+
+
+def test_a_versioned_bucket_is_warned_of(moto_url: str, moto_client: Any) -> None:
+    """There a delete hides the object, and its name can be created again; the operator must know."""
+    moto_client.create_bucket(Bucket="versioned")
+    moto_client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+    store = open_on_moto(moto_url, "versioned")
+    (warning,) = store.probe("p")
+    assert "versioning is on" in warning
+    assert store.put_if_absent("a", b"1") is Put.CREATED
+    assert store.put_if_absent("a", b"2") is Put.EXISTS
+    store.delete(["a"])
+    assert store.head("a") is None
+    assert [info.key for info in store.list("")] == []
+    assert store.put_if_absent("a", b"3") is Put.CREATED
+    assert store.get("a") == b"3"
+    store.close()
+
+
+def test_more_uploads_than_the_store_lists_at_once(seaweedfs: Opener) -> None:
+    """This server can't go on after a page: what it tells is aborted, and listed again until nothing is left."""
+    store: Any = seaweedfs()
+    list_page = store._client.list_multipart_uploads
+    for number in range(7):
+        store._client.create_multipart_upload(Bucket=store._bucket, Key=f"{store._root}u/{number % 4}")
+    store._client.list_multipart_uploads = lambda **arguments: list_page(**arguments, MaxUploads=2)
+    aborted = []
+    while found := list(store.list_uploads("u/")):
+        for upload in found:
+            store.abort_upload(upload)
+        aborted += [upload.key for upload in found]
+    assert sorted(aborted) == ["u/0", "u/0", "u/1", "u/1", "u/2", "u/2", "u/3"]
+
+
+def test_markers_of_folders_are_no_objects(seaweedfs: Opener) -> None:
+    """Consoles make empty objects whose key ends in a slash; they can't be named here and don't show."""
+    store: Any = seaweedfs()
+    store._client.put_object(Bucket=store._bucket, Key=f"{store._root}f/", Body=b"")
+    store.put_if_absent("f/a", b"x")
+    assert [info.key for info in store.list("")] == ["f/a"]
+    assert list(store.list_folders("")) == ["f"]
+
+
+def test_the_prefix_keeps_stores_apart(s3: S3Server) -> None:
+    """A store sees its own prefix only; one prefix being the beginning of another makes no difference."""
+    settings = StoreSettings(
+        endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
+    )
+    base = secrets.token_hex(6)
+    one = open_store(f"s3://{s3.bucket}/{base}/pair", settings)
+    two = open_store(f"s3://{s3.bucket}/{base}/pair2/", settings)
+    one.put_if_absent("x/1", b"one")
+    two.put_if_absent("x/2", b"two")
+    assert [info.key for info in one.list("")] == ["x/1"]
+    assert [info.key for info in two.list("")] == ["x/2"]
+    one.delete(["x/2"])
+    assert two.get("x/2") == b"two"
+    one.close()
+    two.close()
