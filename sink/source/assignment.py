@@ -133,7 +133,6 @@ class Assignment:
         part.offset, part.last_epoch = offset, last_epoch
         part.resting = part.unchecked = False
         part.failures, part.retry_at = 0, 0.0
-        part.end = part.high_watermark = -1
         part.told.clear()
         self._moved.add(part.tp)
         self.let_go(part)
