@@ -183,8 +183,8 @@ def _stage(
     if new is None:
         return Stage.REQUESTED
     if not new.complete:
-        spoilt = coverage.spoilt(new) or new.clearing is not None or new.gone
-        return Stage.GIVEN_UP if spoilt else Stage.BUILDING
+        over = coverage.spoilt(new) or new.clearing is not None or new.gone
+        return Stage.GIVEN_UP if over or coverage.successor(new, states.values()) is not None else Stage.BUILDING
     if old is None:
         return Stage.DONE
     if not old.sealed:

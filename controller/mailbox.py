@@ -113,6 +113,11 @@ class Mailbox:
         self._consumer.assign(offsets)
 
     @property
+    def partitions(self) -> int:
+        """Number of partitions that are read."""
+        return len(self._partitions)
+
+    @property
     def at_end(self) -> bool:
         """Whether all that was there has been read."""
         return not self._unread

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(epilog="Examples:  tandem history -c a.yaml   |   tandem history --generation 7 --commits -o json")
+@app.command(epilog="\b\nExamples:\n  tandem history -c a.yaml\n  tandem history --generation 7 --commits -o json")
 def history(
     context: typer.Context,
     config: ConfigOption = None,

@@ -22,7 +22,7 @@ _MISSING_SHOWN = 5
 
 
 @app.command(
-    epilog="Examples:  tandem status -c a.yaml   |   tandem status -o json | jq .restore   |   tandem status --s3-only"
+    epilog="\b\nExamples:\n  tandem status -c a.yaml\n  tandem status -o json | jq .restore\n  tandem status --s3-only"
 )
 def status(
     context: typer.Context,
@@ -91,8 +91,8 @@ def _restore(found: RestoreStatus | None) -> str:
         return "A restore is not possible."
     window = found.window
     text = (
-        f"A restore would use generation {found.generation} of {found.instance}: any moment from {_at(window.start)} "
-        f"to {_at(window.end)} ({_ago(window.age_s)})"
+        f"A restore would use generation {found.generation} of {found.instance}, as of any commit from "
+        f"{_at(window.start)} to {_at(window.end)} ({_ago(window.age_s)})"
     )
     if found.tainted:
         text += ", with a warning, because it is tainted"
@@ -100,7 +100,7 @@ def _restore(found: RestoreStatus | None) -> str:
         return text + "."
     if found.lag == 0:
         return text + "; it has all that the log has."
-    return text + f"; the log has {found.lag} offsets more."
+    return text + f"; the log has {found.lag:,} offsets more."
 
 
 def _instance(one: InstanceStatus) -> tuple[object, ...]:
@@ -128,7 +128,7 @@ def _doing(one: InstanceStatus) -> str | None:
         return None
     parts = [one.phase] if one.phase else []
     if one.base_remaining:
-        parts.append(f"{one.base_remaining} offsets of the first reading to go")
+        parts.append(f"{one.base_remaining:,} offsets of the first reading to go")
     if one.doing and (one.doing != "nothing to do" or not parts):
         parts.append(one.doing)
     parts += one.troubles
@@ -144,11 +144,11 @@ def _generation(one: GenerationStatus) -> tuple[object, ...]:
         _at(one.completed_at),
         None if one.last_commit_age_s is None else _ago(one.last_commit_age_s),
         f"{one.partitions_complete}/{one.partitions}",
-        one.records,
-        one.tombstones,
+        f"{one.records:,}",
+        f"{one.tombstones:,}",
         output.size(one.bytes),
-        one.objects,
-        one.chain_seq,
+        f"{one.objects:,}",
+        f"{one.chain_seq:,}",
     )
 
 

@@ -1,0 +1,298 @@
+"""`tandem failover`: ask an instance to build the next generation and become Active, and follow it to the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError, TransientError
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption, Table, duration
+
+if TYPE_CHECKING:
+    from backup_avro.coordination import CoordinationMessage
+    from controller.config import Config
+    from controller.follow import Following
+    from controller.handover import Plan, Standing
+    from controller.sighting import Sight, Voice
+    from sink.object_store import ObjectStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+SENDER: Final = "cli"
+_LONGEST_REASON: Final = 200
+_LOOK_S: Final = 1.0
+_TELL_S: Final = 5.0
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem failover -c a.yaml\n"
+    '  tandem failover --to b --reason "node drain" --yes --wait --timeout 2h -o json'
+)
+def failover(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="INSTANCE", help="Who builds it; left out: who is not Active."),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Ask an instance that is silent, too.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Ask the other instance to take its turn now.
+
+    It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
+    seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
+
+    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, or the instance is
+    silent. Exit code 4 if --wait ran out; the request stays in force.
+    """
+    from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+
+    timeout_s = _seconds(timeout)
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        seen = _answered(look(settings, store))
+        asked = plan(seen, to=to, force=force)
+        output.note("\n".join(_costs(asked)))
+        if not yes:
+            _confirm(asked)
+            seen = _answered(look(settings, store))
+            again = plan(seen, to=to, force=force)
+            if (again.generation, again.target) != (asked.generation, asked.target):
+                raise RefusedError(
+                    "the pair has changed since it was shown: another generation was claimed",
+                    remedy="`tandem status` shows how it stands; run the command again if it is still needed",
+                )
+        _carry_out(
+            settings, store, seen, asked, reason=_clean(reason), wait_s=timeout_s if wait else None, form=output_
+        )
+    finally:
+        store.close()
+
+
+def _seconds(timeout: str) -> float:
+    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
+
+    try:
+        return parse_duration(timeout).total_seconds()
+    except ValueError as error:
+        raise ConfigError(f"--timeout {timeout}: {error}") from None
+
+
+def _clean(reason: str) -> str:
+    return " ".join(reason.split())[:_LONGEST_REASON] or "manual failover"
+
+
+def _answered(seen: Sight) -> Sight:
+    """Return what was seen, if the brokers answered: without them nobody can be asked."""
+    if seen.unanswered or seen.voices is None or seen.brokers is None:
+        raise TransientError(
+            f"nothing was asked: {'; '.join(seen.unanswered) or 'the brokers do not answer'}",
+            remedy="check the brokers, then try again. While they are down, nothing new can be backed up anyway, and "
+            "all that was is safe in the store",
+        )
+    return seen
+
+
+def _costs(asked: Plan) -> Iterator[str]:
+    if asked.active is None or asked.former is None:
+        yield f"pair {asked.pair}: nobody is Active; {asked.target} shall build generation {asked.generation}"
+    else:
+        yield (
+            f"pair {asked.pair}: {asked.active} is Active with generation {asked.former}; {asked.target} shall build "
+            f"generation {asked.generation}" + ("" if asked.beside_itself else " and take over")
+        )
+    yield (
+        f"  reads again  at most about {asked.records:,} records ({output.size(asked.bytes)} as they are stored), from "
+        "the brokers"
+    )
+    until = "for as long as retain.generations says" if asked.retained else "until the old generation is cleared"
+    yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
+    if asked.scan_s is not None:
+        yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"
+    yield "  meanwhile    the Active goes on; nothing is sealed or cleared before the new generation covers it"
+    for warning in asked.warnings:
+        yield f"  note         {warning}"
+
+
+def _confirm(asked: Plan) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "there is no terminal to ask for consent", remedy="read what it costs, then run it again with --yes"
+        )
+    typer.confirm(f"Ask {asked.target} to build generation {asked.generation} now?", abort=True, err=True)
+
+
+def _carry_out(
+    settings: Config,
+    store: ObjectStore,
+    seen: Sight,
+    asked: Plan,
+    *,
+    reason: str,
+    wait_s: float | None,
+    form: OutputFormat,
+) -> None:
+    from backup_avro.coordination import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
+    from controller.follow import Following  # noqa: PLC0415 - likewise
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    message = CoordinationMessage(
+        event=Event.ACTIVATE,
+        pair=settings.pair,
+        instance=SENDER,
+        incarnation=str(uuid.uuid4()),
+        cluster_id=asked.cluster_id,
+        request_id=uuid.uuid4().hex,
+        at=now_ms(store),
+        target=asked.target,
+        generation=asked.generation,
+        reason=reason,
+    )
+    assert seen.brokers is not None
+    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+        offset = following.send(message)
+        output.note(f"asked {asked.target}: request {message.request_id}, offset {offset} of the coordination topic")
+        stands = following.look()
+        if wait_s is not None:
+            try:
+                stands = _follow(following, asked, stands, wait_s)
+            except KeyboardInterrupt:
+                output.note("no longer followed; the request stays in force, and `tandem status` shows how it goes")
+                raise
+    _show(asked, stands, message, waited=wait_s is not None, form=form)
+    if wait_s is None:
+        output.note("`tandem status` shows how it goes")
+    else:
+        _conclude(asked, stands, wait_s)
+
+
+def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) -> Standing:
+    """Return where it stands when it is over, or when the time is."""
+    from controller.handover import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    began = time.monotonic()
+    told, told_at, stage, troubled = "", began, None, False
+    while True:
+        now = time.monotonic()
+        text = _progress(stands, asked, following.voice(stands.builder or asked.target))
+        if text != told and (stands.stage is not stage or now - told_at >= _TELL_S):
+            output.note(f"{duration(round(now - began)):>7}  {text}")
+            told, told_at, stage = text, now, stands.stage
+        if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
+            return stands
+        following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
+        try:
+            stands = following.look()
+            troubled = False
+        except TransientError as error:
+            if not troubled:
+                output.warn(f"the store does not answer, going on: {error.args[0]}")
+            troubled = True
+
+
+def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
+    from controller.handover import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    match stands.stage:
+        case Stage.REQUESTED:
+            return f"waiting for {asked.target} to claim generation {asked.generation}"
+        case Stage.BUILDING:
+            return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, voice)}"
+        case Stage.COMPLETE:
+            return (
+                f"generation {asked.generation} is complete; {asked.active} reads on until it covers "
+                f"generation {asked.former}"
+            )
+        case Stage.SEALED:
+            return f"generation {asked.former} is sealed; {asked.active} clears it"
+        case Stage.DONE:
+            return f"done: generation {asked.generation} of {stands.builder} is the backup"
+        case Stage.GIVEN_UP:
+            return f"{stands.builder} has given generation {asked.generation} up"
+
+
+def _at_work(asked: Plan, voice: Voice | None) -> str:
+    heartbeat = None if voice is None else voice.heartbeat
+    if heartbeat is None or heartbeat.generation != asked.generation:
+        return ""
+    details: Mapping[str, str] = heartbeat.details
+    found = [details.get("phase", "")]
+    if details.get("base_remaining", "0") != "0":
+        found.append(f"{details['base_remaining']} offsets of the first reading to go")
+    if heartbeat.lag_records is not None:
+        found.append(f"lag {heartbeat.lag_records}")
+    if details.get("trouble"):
+        found.append(details["trouble"])
+    return ": " + ", ".join(filter(None, found))
+
+
+def _show(asked: Plan, stands: Standing, message: CoordinationMessage, *, waited: bool, form: OutputFormat) -> None:
+    from controller.handover import Stage  # noqa: PLC0415 - for the command, not for --help
+    from controller.overview import moment  # noqa: PLC0415 - likewise
+
+    over = stands.stage in {Stage.DONE, Stage.GIVEN_UP}
+    body = {
+        "pair": asked.pair,
+        "request_id": message.request_id,
+        "reason": message.reason,
+        "requested_at": moment(message.at),
+        "from_instance": asked.active,
+        "from_generation": asked.former,
+        "to_instance": stands.builder or asked.target,
+        "to_generation": asked.generation,
+        "stage": stands.stage,
+        "timed_out": waited and not over,
+        "steps": stands.steps,
+        "seconds": sum(step.seconds for step in stands.steps),
+        "cost": {"records": asked.records, "bytes": asked.bytes},
+    }
+    table = Table(
+        columns=("step", "at", "took"),
+        rows=[
+            ("requested", _at(moment(message.at)), None),
+            *((step.step, _at(step.at), duration(step.seconds)) for step in stands.steps),
+        ],
+        right=frozenset({"took"}),
+    )
+    came = f"generation {asked.former} of {asked.active}" if asked.former is not None else "nobody"
+    line = f"from {came} to generation {asked.generation} of {stands.builder or asked.target}: {stands.stage.value}"
+    output.show(kind="Failover", body=body, output=form, tables=[line, table])
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _conclude(asked: Plan, stands: Standing, wait_s: float) -> None:
+    from controller.handover import Stage  # noqa: PLC0415 - for the command, not for --help
+
+    if stands.builder not in {None, asked.target}:
+        output.warn(f"{stands.builder} claimed generation {asked.generation} before {asked.target} did")
+    if stands.stage is Stage.GIVEN_UP:
+        raise TandemError(
+            f"{stands.builder} has given generation {asked.generation} up; nothing is lost, the backup is what it was",
+            remedy=f"`tandem history --generation {asked.generation}` and the log of {stands.builder} say why; "
+            "then ask again",
+        )
+    if stands.stage is not Stage.DONE:
+        raise TimedOutError(
+            f"not done after {duration(timedelta(seconds=wait_s))}: {_progress(stands, asked, None)}",
+            remedy="the request stays in force and goes on by itself; `tandem status` shows how it goes",
+        )

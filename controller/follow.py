@@ -1,0 +1,70 @@
+"""Asking for a handover and watching it: the request goes to the coordination topic, its effect is read from S3."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from backup_avro.coordination import CoordinationMessage
+from backup_avro.coverage import Guarded
+from controller.config import Config
+from controller.coordination import partition_of
+from controller.handover import Plan, Standing, standing
+from controller.lookout import ANSWER_S
+from controller.mailbox import Mailbox, partition_count, send
+from controller.sighting import Listener, Voice
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore
+from sink.source.client_config import Value
+from sink.source.cluster import ClusterAdmin
+
+_SEND_S = 10.0
+
+
+class Following:
+    """One request and what comes of it; use it in a `with`. Raises errors of the brokers when it begins and sends."""
+
+    def __init__(self, config: Config, store: ObjectStore, asked: Plan, *, guarded: Guarded, requested_at: int) -> None:
+        self._props: dict[str, Value] = dict(config.kafka.reveal())
+        self._topic = config.coordination.topic
+        self._pair = config.pair
+        self._asked = asked
+        self._guarded = guarded
+        self._requested_at = requested_at
+        self._reader = ChainReader(store, config.pair)
+        self._listener = Listener()
+        self._partitions = partition_count(ClusterAdmin(self._props, timeout_s=ANSWER_S), self._topic)
+        self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
+
+    def __enter__(self) -> Self:
+        """Begin to listen, from now on."""
+        self._mailbox.rewind(self._requested_at, timeout_s=ANSWER_S)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close the connections."""
+        self._mailbox.__exit__(kind, error, _)
+
+    def send(self, message: CoordinationMessage) -> int:
+        """Send the request; return its offset."""
+        _, offset = send(self._props, message, topic=self._topic, partitions=self._partitions, timeout_s=_SEND_S)
+        return offset
+
+    def look(self) -> Standing:
+        """Read the chains on; return where the handover stands. Raises the store's errors and DamagedError."""
+        self._reader.refresh()
+        states = {state.number: state for state in self._reader.history()}
+        return standing(self._asked, self._requested_at, states, self._guarded)
+
+    def hear(self, seconds: float) -> None:
+        """Listen to heartbeats for so long. Brokers that do not answer are waited out."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            letter = self._mailbox.poll(min(left, 0.2))
+            if letter is not None and letter.message is not None and letter.message.pair == self._pair:
+                self._listener.take(letter.message)
+
+    def voice(self, instance: str) -> Voice | None:
+        """Return the last that was heard of an instance since the request."""
+        return self._listener.voices().get(instance)
