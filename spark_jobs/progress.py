@@ -5,8 +5,9 @@ before it fences the producers of earlier runs; a task reads it after it has fen
 names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<partition>` says how far one source
 partition is; it is written in the same Kafka transaction as the records that it speaks of.
 
-Readers go to the high watermark, not to the last stable offset: what is committed may lie above the open transaction
-of another restore.
+What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
+fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
+records are in no transaction, so that they can be read before that.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from backup_avro.chain_json import Fields
 from backup_avro.errors import DamagedError, TimedOutError, TransientError
@@ -27,12 +28,15 @@ from sink.source.client_config import Value, for_confluent
 from sink.source.cluster import LATEST, ClusterAdmin
 from sink.source.errors import ClusterTransientError, TopicExistsError
 from sink.source.fetched import TopicPartition as Place
+from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 
 TOPIC: Final = "_tandem_restore_progress"
 PARTITION: Final = 0
 _VERSION: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _REPLICAS: Final = 3
+#: How long open transactions are waited for: brokers abort them in less.
+SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 
 
 class State(StrEnum):
@@ -201,18 +205,29 @@ class Progress:
         return [item for item in self.partitions.values() if item.plan == plan]
 
 
-class ProgressReader:
-    """Follows the topic under read_committed. One thread at a time."""
+class View(Enum):
+    """How a reader looks at the topic, and what it takes from it."""
 
-    def __init__(self, props: Mapping[str, Value], *, only: str | None = None) -> None:
+    PLANS = IsolationLevel.READ_UNCOMMITTED
+    """The plans' records, which are in no transaction: they can be read whatever else is open."""
+
+    COMMITTED = IsolationLevel.READ_COMMITTED
+    """All that is committed."""
+
+
+class ProgressReader:
+    """Follows the topic. One thread at a time."""
+
+    def __init__(self, props: Mapping[str, Value], view: View, *, only: str | None = None) -> None:
         """`only` leaves out all other plans. Raises what `for_confluent` raises."""
         self._only = only
+        self._view = view
         self._admin = ClusterAdmin(props)
         self._consumer = Consumer(
             for_confluent(
                 props,
                 group_id="tandem-restore",  # never joined, nothing committed
-                isolation_level="read_committed",
+                isolation_level=view.value.name.lower(),
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
                 enable_partition_eof=True,
@@ -223,13 +238,14 @@ class ProgressReader:
         self._next = 0
         self.progress = Progress()
 
-    def catch_up(self, *, timeout_s: float = 120.0) -> Progress:
-        """Read on to what is the high watermark now.
+    def catch_up(self, *, settled: bool = True, timeout_s: float = SETTLE_S) -> Progress:
+        """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
-        Raises TimedOutError if an open transaction of another restore stays in the way, ClusterTransientError.
+        Open transactions are waited for: fence those that nobody else will end. Raises TimedOutError if they stay,
+        ClusterTransientError.
         """
         place = Place(TOPIC, PARTITION)
-        end, _ = self._admin.list_offsets({place: LATEST}, read_committed=False)[place]
+        end, _ = self._admin.list_offsets({place: LATEST}, read_committed=not settled)[place]
         deadline = time.monotonic() + timeout_s
         while self._next < end:
             if time.monotonic() > deadline:
@@ -257,7 +273,8 @@ class ProgressReader:
 
     def _take(self, message: Message) -> None:
         key = (message.key() or b"").decode("utf-8", "replace")
-        if self._only is None or key.partition("/")[0] == self._only:
+        plan, partition, _ = key.partition("/")
+        if self._only in {None, plan} and not (partition and self._view is View.PLANS):
             self.progress.take(key, message.value())
 
     def close(self) -> None:
@@ -266,9 +283,9 @@ class ProgressReader:
 
 
 @contextmanager
-def following(props: Mapping[str, Value], *, only: str | None = None) -> Iterator[ProgressReader]:
+def following(props: Mapping[str, Value], view: View, *, only: str | None = None) -> Iterator[ProgressReader]:
     """Lend a reader."""
-    reader = ProgressReader(props, only=only)
+    reader = ProgressReader(props, view, only=only)
     try:
         yield reader
     finally:
@@ -317,7 +334,7 @@ Told = Callable[[Progress], None]
 def follow(props: Mapping[str, Value], plan: str, tell: Told, *, stopped: Callable[[], bool]) -> None:
     """Tell about the progress of `plan` until `stopped`; for show only, so errors end it silently."""
     try:
-        with following(props, only=plan) as reader:
+        with following(props, View.COMMITTED, only=plan) as reader:
             while not stopped():
                 if reader.poll(0.3):
                     tell(reader.progress)

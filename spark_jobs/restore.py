@@ -103,14 +103,14 @@ class Told:
         """So many records are committed; `of` may be an upper bound."""
 
 
-def prepare(reader: ChainReader, target: Target, options: Options, *, progress: Progress | None = None) -> Prepared:
+def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
     """
     plan = _plan(reader, options)
-    found = progress if progress is not None else target.progress()
+    found = target.progress(settled=False)
     names = {topic.target for topic in plan.topics}
     targets = target.look(names)
     rivals = sorted(
@@ -335,6 +335,8 @@ class _Run:
         targets = dict(self._prepared.targets)
         self._say(state.state, targets)
         self._fence((state, *self._prepared.displaces))
+        # Only now is it certain what the run before this one has committed.
+        _refuse_if_cut(self._target.progress(settled=True), self._plan, self._target.look(targets))
         return targets
 
     def _say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
@@ -435,7 +437,7 @@ class _Run:
 
     def _as_recorded(self) -> list[Loaded]:
         """Return what was loaded and checked before, when only the config is left to be set."""
-        progress = self._target.progress()
+        progress = self._target.progress(settled=True)
         return [
             restore_load.loaded(item, topic=self._source_name(item.topic_id), resumed=item.records)
             for item in _present(progress, self._plan, self._prepared.targets)

@@ -25,7 +25,7 @@ from sink.transcode.reverse import BuiltBatch, build_batches
 from spark_jobs import progress as marks
 from spark_jobs import restore_hash
 from spark_jobs.produce import BatchProducer, Sent
-from spark_jobs.progress import PartitionProgress, ProgressReader, State
+from spark_jobs.progress import PartitionProgress, ProgressReader, State, View
 from spark_jobs.read import Body, ObjectReader, StoreAddress
 
 _LOG = structlog.get_logger()
@@ -174,14 +174,14 @@ class _Attempt:
         if not task.slices:
             return loaded(_fresh(task), topic=task.topic, resumed=0)
         props = task.cluster.props
-        with marks.following(props, only=task.plan) as follower:
+        with marks.following(props, View.PLANS, only=task.plan) as plans:
             # Looked at before opening the id too: who is no longer in charge must not fence who is.
-            _check_run(task, follower)
+            _check_run(task, plans)
             producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
             try:
                 producer.init_transactions()
-                _check_run(task, follower)
-                start = self._start(follower)
+                _check_run(task, plans)
+                start = self._start()
                 self.resumed = start.records
                 self.committed = start.next_offset
                 done = self._load(producer, start)
@@ -189,10 +189,11 @@ class _Attempt:
                 producer.discard()
         return loaded(done, topic=task.topic, resumed=start.records)
 
-    def _start(self, follower: ProgressReader) -> PartitionProgress:
+    def _start(self) -> PartitionProgress:
         task = self._task
         key = marks.partition_key(task.plan, task.topic_id, task.partition)
-        found = follower.progress.partitions.get(key)
+        with marks.following(task.cluster.props, View.COMMITTED, only=task.plan) as follower:
+            found = follower.catch_up().partitions.get(key)
         if found is None or found.target_topic_id != task.target_topic_id:
             return _fresh(task)
         return found

@@ -14,7 +14,7 @@ from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import EARLIEST, LATEST, ClusterAdmin
 from sink.source.errors import ClusterRequestError, ClusterUnreachableError
 from spark_jobs import progress as marks
-from spark_jobs.progress import Progress
+from spark_jobs.progress import Progress, View
 from spark_jobs.restore_plan import TargetTopic, TopicPlan
 
 _VISIBLE_S: Final = 60.0
@@ -59,12 +59,15 @@ class Target:
             for info in infos
         }
 
-    def progress(self) -> Progress:
-        """Return what earlier restores left, nothing if there was none."""
+    def progress(self, *, settled: bool) -> Progress:
+        """Return what earlier restores left, nothing if there was none.
+
+        Plans are always up to date; of partitions, unless `settled`, what is committed below all open transactions.
+        """
         if not marks.exists(self.admin):
             return Progress()
-        with marks.following(self.props) as reader:
-            return reader.catch_up()
+        with marks.following(self.props, View.PLANS) as plans, marks.following(self.props, View.COMMITTED) as all_:
+            return Progress(plans=plans.catch_up().plans, partitions=all_.catch_up(settled=settled).partitions)
 
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
         """Create the topic, or prepare the empty one that is there, for loading."""

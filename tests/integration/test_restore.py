@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from backup_avro.errors import RefusedError
 from backup_avro.record import Record, TimestampType
-from build_backup import PAIR, Backup, TopicSpec, records
 from controller.sandbox.kafka import KafkaServer
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.source.cluster import ClusterAdmin
 from spark_jobs import progress as marks
-from spark_jobs.progress import PlanState, State
+from spark_jobs.progress import PlanState, State, View
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Options, Report, check_consent, prepare, restore
 from spark_jobs.restore_load import Pace
@@ -102,7 +102,7 @@ class Case:
 
     def states(self) -> list[PlanState]:
         """What the progress topic says of all plans."""
-        with marks.following(self.props) as follower:
+        with marks.following(self.props, View.PLANS) as follower:
             return list(follower.catch_up().plans.values())
 
 

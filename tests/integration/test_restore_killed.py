@@ -1,0 +1,150 @@
+"""Restores whose driver is killed with SIGKILL at random moments, again and again, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from test_restore import read_all, rows_of
+
+from controller.sandbox.kafka import KafkaServer
+from sink.object_store import open_store
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+_COUNT = 60_000
+
+# Small batches and transactions, each waited for: slow enough to be hit in mid-way.
+_DRIVER = """
+import json, sys, time
+from sink.chain.reader import ChainReader
+from sink.object_store import StoreSettings
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore import Options, Told, restore
+from spark_jobs.restore_load import Pace
+from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_target import Target
+from spark_jobs.session import session
+
+root, pair, servers, target = sys.argv[1:]
+
+class Lines(Told):
+    before = 0
+
+    def phase(self, text):
+        if text.startswith("resuming: "):
+            self.before = int(text.split()[1])
+        print(text, flush=True)
+
+    def records(self, done, of):
+        if done > self.before:
+            print(f"committed {done}", flush=True)
+
+address = StoreAddress(root=root, settings=StoreSettings())
+pace = Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.2)
+options = Options(naming=Naming(only=target), pace=pace)
+with session("local[2,4]", name="killed") as spark:
+    report = restore(
+        spark, address, ChainReader(address.open(), pair), Target({"bootstrap.servers": servers}), options,
+        now=lambda: round(time.time() * 1000), tell=Lines(),
+    )
+found = {"records": report.records, "resumed": report.resumed, "mismatches": len(report.mismatches)}
+print(json.dumps(found), flush=True)
+"""
+
+
+class _Run:
+    """One driver process and all that it starts: they share a session, whatever process groups they make."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _DRIVER, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend(iter(self.process.stdout.readline, ""))
+
+    def said(self, text: str) -> bool:
+        """Whether a line with `text` came."""
+        return any(text in line for line in self.lines)
+
+    def wait_for(self, text: str, log: Path) -> None:
+        """Wait until a line has `text`."""
+        deadline = time.monotonic() + 120
+        while not self.said(text):
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            assert self.process.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.02)
+
+    def kill_driver(self) -> None:
+        """Kill the Python driver alone: JVM and workers notice, or go on as zombies."""
+        self.process.kill()
+        self.process.wait()
+
+    def kill_rest(self) -> None:
+        """End what is left of its session."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError, ValueError, IndexError):
+                    session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+                    if session == self.process.pid:
+                        os.kill(int(entry.name), signal.SIGKILL)
+
+
+def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer, topic_name: str) -> None:
+    """Killed again and again, the same command ends with exactly the records of the backup, in order."""
+    (tmp_path / "store").mkdir()
+    store = open_store(f"file://{tmp_path}/store")
+    backup = Backup.claim(store, topics=[TopicSpec(topic_name, partitions=2)], block_records=200)
+    parts = [records(topic_name, number, range(number, _COUNT, 2)) for number in range(2)]
+    backup.commit([*parts[0][:7000], *parts[1][:9000]])
+    backup.commit([*parts[0][7000:], *parts[1][9000:]])
+    backup.complete()
+    target = f"{topic_name}.restored"
+    dice = random.Random(topic_name)
+    log = tmp_path / "driver.log"
+    arguments = (f"file://{tmp_path}/store", PAIR, kafka.bootstrap, target)
+    left: list[_Run] = []
+    # Once before anything is committed, then in the midst of transactions; the last run is left alone.
+    waits = ["loading", *["committed"] * 3]
+    try:
+        for number, sign in enumerate(waits):
+            run = _Run(log, *arguments)
+            left.append(run)
+            run.wait_for(sign, log)
+            time.sleep(dice.uniform(0, 1.5))
+            assert run.process.poll() is None, f"run {number} ended before it was killed: too few records"
+            run.kill_driver()
+            # The backup grows meanwhile; the plan that was begun is resumed all the same.
+            backup.commit(records(topic_name, 0, range(_COUNT + 10 * number, _COUNT + 10 * number + 10)))
+        last = _Run(log, *arguments)
+        left.append(last)
+        assert last.process.wait(200) == 0, log.read_text()[-3000:]
+        last._reader.join(10)
+        report = json.loads(last.lines[-1])
+        assert report == {"records": _COUNT, "resumed": report["resumed"], "mismatches": 0}
+        assert 0 < report["resumed"] < _COUNT
+        for number in range(2):
+            assert read_all(kafka.bootstrap, target, number) == rows_of(parts[number])
+    finally:
+        for run in left:
+            run.kill_rest()
