@@ -1,0 +1,297 @@
+"""Claims and chain entries as JSON: the same bytes again, and nothing but DamagedError for what is not ours."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from chains import OPENING, key, part, position, topic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.chain import (
+    Base,
+    Claim,
+    Clearing,
+    Entry,
+    GroupOffset,
+    Kind,
+    Mark,
+    Opening,
+    Part,
+    PartitionKey,
+    Position,
+    StoredObject,
+    Taint,
+    Topic,
+    from_iso,
+    iso,
+)
+from backup_avro.chain_json import decode_claim, decode_entry, encode_claim, encode_entry
+from backup_avro.errors import DamagedError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+INT = st.integers(-1, 1 << 62)
+AT = st.integers(0, 4_000_000_000_000)
+KEYS = st.builds(PartitionKey, TEXT, st.integers(0, 2**31 - 1))
+PAIRS = st.tuples(INT, INT)
+BASES = st.builds(
+    Base,
+    start=INT,
+    end=INT,
+    leader=INT,
+    attempts=INT,
+    floor=INT,
+    done=st.lists(PAIRS, max_size=3).map(tuple),
+    open=st.lists(st.tuples(INT, INT, INT), max_size=2).map(tuple),
+    void=st.lists(INT, max_size=3).map(tuple),
+    done_at=st.none() | AT,
+)
+POSITIONS = st.builds(Position, offset=INT, epoch=INT, head_at=AT, log_start=INT, base=BASES)
+PARTS = st.builds(
+    Part,
+    key=KEYS,
+    first=INT,
+    last=INT,
+    records=INT,
+    tombstones=INT,
+    min_timestamp=INT,
+    max_timestamp=INT,
+    start=INT,
+    end=INT,
+    scan=st.none() | INT,
+)
+OBJECTS = st.builds(
+    StoredObject,
+    key=TEXT,
+    journal=st.booleans(),
+    bytes=INT,
+    sha256=TEXT,
+    parts=st.lists(PARTS, max_size=3).map(tuple),
+)
+TOPICS = st.builds(
+    Topic,
+    name=TEXT,
+    topic_id=TEXT,
+    partitions=INT,
+    replication_factor=INT,
+    config=st.dictionaries(TEXT, TEXT, max_size=2),
+    removed=st.booleans(),
+)
+GROUPS = st.dictionaries(
+    TEXT, st.lists(st.builds(GroupOffset, key=KEYS, offset=INT, epoch=INT, metadata=TEXT), max_size=2).map(tuple)
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | INT | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)
+)
+ENTRIES = st.builds(
+    Entry,
+    kind=st.sampled_from(Kind),
+    seq=INT,
+    prev_sha256=TEXT,
+    incarnation=TEXT,
+    at=AT,
+    snapshot=INT,
+    objects=st.lists(OBJECTS, max_size=2).map(tuple),
+    replaced=st.lists(TEXT, max_size=2).map(tuple),
+    positions=st.dictionaries(KEYS, POSITIONS, max_size=3),
+    head_at=st.none() | AT,
+    topics=st.lists(TOPICS, max_size=2).map(tuple),
+    groups=GROUPS,
+    marks=st.lists(st.builds(Mark, at=AT, offsets=st.dictionaries(KEYS, INT, max_size=2)), max_size=2).map(tuple),
+    taints=st.lists(st.builds(Taint, key=KEYS, offset=INT, reason=TEXT), max_size=2).map(tuple),
+    opening=st.none()
+    | st.builds(Opening, isolation_level=TEXT, codec=TEXT, sync=st.binary(min_size=16, max_size=16).map(bytes.hex)),
+    clearing=st.none()
+    | st.builds(Clearing, goes=st.lists(KEYS, max_size=3).map(tuple), stays=st.dictionaries(KEYS, TEXT, max_size=2)),
+    checkpoint=st.none() | TEXT,
+    reason=st.none() | TEXT,
+    folded=st.none() | st.dictionaries(TEXT, JSON, max_size=2),
+)
+CLAIMS = st.builds(
+    Claim,
+    generation=INT,
+    pair=TEXT,
+    instance=TEXT,
+    incarnation=TEXT,
+    cluster_id=TEXT,
+    nonce=TEXT,
+    at=AT,
+    reason=TEXT,
+)
+
+
+@given(ENTRIES)
+def test_an_entry_comes_back_and_its_bytes_too(entry: Entry) -> None:
+    """Decoding what was encoded gives the entry; encoding that gives the same bytes."""
+    data = encode_entry(entry)
+    again = decode_entry(data, "x")
+    assert again == entry
+    assert encode_entry(again) == data
+
+
+@given(CLAIMS)
+def test_a_claim_comes_back_and_its_bytes_too(claim: Claim) -> None:
+    """As for entries."""
+    data = encode_claim(claim)
+    assert decode_claim(data, "x") == claim
+    assert encode_claim(decode_claim(data, "x")) == data
+
+
+@given(AT)
+def test_a_time_comes_back(at: int) -> None:
+    """To the millisecond."""
+    assert from_iso(iso(at)) == at
+
+
+FULL = encode_entry(
+    Entry(
+        kind=Kind.COMMIT,
+        seq=2,
+        prev_sha256="ab",
+        incarnation="a-1",
+        at=1,
+        objects=(StoredObject(key="k", journal=False, bytes=1, sha256="s", parts=(part(1, 2, scan=1),)),),
+        replaced=("old",),
+        positions={
+            key(): position(3, base=Base(start=0, end=9, leader=1, done=((5, 9),), open=((0, 5, 2),), void=(1,)))
+        },
+        head_at=5,
+        topics=(topic(),),
+        groups={"g": (GroupOffset(key=key(), offset=1),)},
+        marks=(Mark(at=4, offsets={key(): 1}),),
+        taints=(Taint(key=key(), offset=1, reason="r"),),
+        opening=OPENING,
+        clearing=Clearing(goes=(key(),), stays={key("u"): "why"}),
+        checkpoint="c",
+        reason="r",
+        folded={},
+    )
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all values of a JSON document."""
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        if path != ("folded",):
+            found += places(inner, (*path, name))
+    return found
+
+
+def changed(path: tuple[Any, ...], value: Any) -> bytes:
+    """The full entry with one value replaced."""
+    document = json.loads(FULL)
+    if not path:
+        return json.dumps(value).encode()
+    inner = document
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+PLACES = places(json.loads(FULL))
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, -7, "no", [], {}, [1], {"x": 1}, [None], {"x": None}])
+def test_a_wrong_type_anywhere_is_damage(value: Any) -> None:
+    """Whatever stands in whatever place: it is decoded to what it says, or DamagedError; nothing else comes out."""
+    taken = 0
+    for path in PLACES:
+        data = changed(path, value)
+        try:
+            entry = decode_entry(data, "shop/generations/x.json")
+        except DamagedError as error:
+            assert "shop/generations/x.json" in str(error)  # noqa: PT017 - some of the values are right
+            continue
+        taken += 1
+        if not value:
+            continue  # what is empty or null is left out
+        inner = json.loads(encode_entry(entry))
+        for name in path:
+            inner = inner[name]
+        assert inner == value, "all else is as it was: never turned into another type"
+    assert taken < len(PLACES) / 2
+
+
+def test_an_unknown_field_anywhere_is_damage() -> None:
+    """A newer writer may mean something by it: a reader that leaves it out may do harm."""
+    checked = 0
+    for path in PLACES:
+        document = json.loads(FULL)
+        inner = document
+        for name in path:
+            inner = inner[name]
+        free = {"config", "folded", "groups", "offsets", "stays", "positions"}
+        if not isinstance(inner, dict) or free & {path[-1] if path else "", path[-2] if len(path) > 1 else ""}:
+            continue
+        inner["surprise"] = 1
+        with pytest.raises(DamagedError, match=r"unknown field surprise.*newer release"):
+            decode_entry(json.dumps(document).encode(), "x")
+        checked += 1
+    assert checked >= 9
+
+
+def test_a_missing_field_is_damage() -> None:
+    """Those that are always written must be there."""
+    for name in ("v", "kind", "seq", "prev_sha256", "incarnation", "at", "snapshot"):
+        document = json.loads(FULL)
+        del document[name]
+        with pytest.raises(DamagedError, match=f"field {name} is missing"):
+            decode_entry(json.dumps(document).encode(), "x")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("v",), 2, "version 2"),
+        (("enc",), {"alg": "x"}, "encrypted"),
+        (("kind",), "MERGED", "unknown kind MERGED"),
+        (("at",), "yesterday", "not a time"),
+        (("opening", "sync"), "0" * 31, "32 hex digits"),
+        (("opening", "sync"), "G" * 32, "32 hex digits"),
+        (("positions",), {"t": {"01": {}}}, "not a partition number"),
+        (("positions",), {"t": {"٣": {}}}, "not a partition number"),
+        (("positions",), {"t": {"9" * 5000: {}}}, "not a partition number"),
+        (("positions",), {"t": 1}, "JSON object was expected"),
+        (("groups",), {"g": 1}, "list was expected"),
+        (("groups",), {"g": "text"}, "list was expected"),
+        (("replaced",), [1], "string was expected"),
+    ],
+)
+def test_what_is_wrong_is_named(path: tuple[Any, ...], value: Any, words: str) -> None:
+    """The message says what was not understood."""
+    with pytest.raises(DamagedError, match=words):
+        decode_entry(changed(path, value), "x")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_entry_or_damage(data: bytes) -> None:
+    """Bytes that nobody of us wrote."""
+    for decode in (decode_entry, decode_claim):
+        with pytest.raises(DamagedError):
+            decode(data, "x")
+
+
+@given(st.data())
+def test_an_entry_cut_or_spoilt_is_an_entry_or_damage(data: st.DataObject) -> None:
+    """Bytes of ours with some bytes changed, cut, or put in twice."""
+    spoilt = bytearray(FULL)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(spoilt) - 1))
+        spoilt[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=9))
+    try:
+        entry = decode_entry(bytes(spoilt), "x")
+    except DamagedError:
+        return
+    assert isinstance(entry, Entry)
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"9" * 10_000, b'{"v":1}', b"null", b"", b"\xff\xfe"])
+def test_hostile_bytes_are_damage(data: bytes) -> None:
+    """Deep nesting, endless numbers, other encodings."""
+    with pytest.raises(DamagedError):
+        decode_entry(data, "x")
