@@ -163,22 +163,28 @@ class Janitor:
                 assert_never(step.action)
         return Outcome(step=planned, count=step.count, bytes=step.bytes, note=note)
 
-    def _writer(self, step: Step) -> ChainWriter:
-        return ChainWriter(self._store, self._state(step), self._incarnation, stop=self._stop)
+    def _writer(self, state: Generation) -> ChainWriter:
+        """Write to a chain as this janitor, or in the name of the janitor whose clearing is to be finished.
+
+        Only who wrote CLEARING, or the holder, may say CLEARED, and a generation is CLEARING once.
+        """
+        former = None if state.clearing is None else state.clearing_by
+        return ChainWriter(self._store, state, former or self._incarnation, stop=self._stop)
 
     def _rewrite(self, step: Step) -> None:
-        writer = self._writer(step)
+        writer = self._writer(self._state(step))
         for batch in _batches(step.keys):
             writer.append(_entry(Kind.REWRITE, replaced=tuple(batch), reason=step.reason))
 
     def _clear(self, planned: Step, step: Step) -> Outcome:
-        writer = self._writer(step)
-        state = writer.state
-        wanted = Clearing(goes=tuple(sorted(state.positions)), stays={})
+        state = self._state(step)
+        writer = self._writer(state)
         try:
-            # Always in this janitor's name: only who wrote the last CLEARING, or the holder, may say CLEARED.
-            writer.append(_entry(Kind.CLEARING, clearing=wanted, reason=step.reason))
-            done = clear(self._store, writer, wanted, stop=self._stop)
+            if state.clearing is None:
+                wanted = Clearing(goes=tuple(sorted(state.positions)), stays={})
+                writer.append(_entry(Kind.CLEARING, clearing=wanted, reason=step.reason))
+            assert state.clearing is not None
+            done = clear(self._store, writer, state.clearing, stop=self._stop)
         except ChainError as error:
             return Outcome(step=planned, note=f"the chain went on meanwhile; left alone: {error}")
         if done.pinned:

@@ -64,7 +64,7 @@ def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[
         yield from _uploads(seen, state, rules)
         return
     if state.clearing is not None:
-        yield from _clearing(seen, state, rules)
+        yield from _clearing(seen, state)
         return
     reason = _abandoned(seen, state, rules)
     if reason is not None:
@@ -125,15 +125,12 @@ def _clear(seen: Observation, state: Generation, reason: str) -> Iterator[Step |
     yield replace(_step(Action.CLEAR, state, reason, objects), uploads=seen.uploads.get(state.number, ()))
 
 
-def _clearing(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _clearing(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
     objects = seen.objects.get(state.number, ())
-    by_janitor = (state.clearing_by or "").startswith(JANITOR)
-    if state.complete:
-        yield _kept("generation being cleared", state, f"its owner, {state.instance}, clears it", objects)
-    elif by_janitor or seen.at - state.at > rules.abandoned_after:
-        yield from _clear(seen, state, "a clearing that was begun and not finished")
+    if (state.clearing_by or "").startswith(JANITOR) and not state.complete:
+        yield from _clear(seen, state, "a janitor began to clear it and did not finish")
     else:
-        yield _kept("generation being cleared", state, "its owner began to clear it and may be at it", objects)
+        yield _kept("generation being cleared", state, f"its owner, {state.instance}, clears it", objects)
 
 
 # --- what is in no chain
