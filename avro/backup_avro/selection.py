@@ -133,7 +133,7 @@ def _select_partition(
     return PartitionSelection(
         key=key,
         topic=chosen.topics[key.topic_id],
-        slices=tuple(sorted(slices, key=lambda piece: piece.part.first)),
+        slices=tuple(sorted(slices, key=lambda piece: max(piece.part.first, piece.low))),
         log_start=position.log_start,
         end=end,
         generations=tuple(used),

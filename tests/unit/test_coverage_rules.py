@@ -1,0 +1,235 @@
+"""Which generation covers which: completeness, sealing, clearing, taints, truncated logs, topics that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chains import Chain, complete_generation, grown, guarded, key, position, topic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.chain import Base, Kind
+from backup_avro.coverage import Cover, clearing, cover, obstacles, spoilt, successor, uncovered
+
+K, U = key(), key("u")
+ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
+
+
+def generation(number: int, offset: int, **how: Any) -> Chain:
+    """A COMPLETE generation of one partition."""
+    return complete_generation(number, {K: offset}, instance="ab"[number % 2], **how)
+
+
+def opened(number: int, **how: Any) -> Chain:
+    """A generation that is being built."""
+    return Chain(number=number, instance="b", incarnation="b-1").open().commit({K: position(**how)})
+
+
+def test_a_newer_one_covers_what_it_reaches() -> None:
+    """At the same offset and epoch, and beyond."""
+    older = generation(1, 10).state
+    assert cover(generation(2, 9).state, older, K) is Cover.BEHIND
+    assert cover(generation(2, 10).state, older, K) is Cover.COVERED
+    assert cover(generation(2, 11, epoch=2).state, older, K) is Cover.COVERED
+
+
+def test_another_history_does_not_cover() -> None:
+    """A position of an older leader epoch may stand on records that were never confirmed."""
+    assert cover(generation(2, 10, epoch=1).state, generation(1, 10, epoch=2).state, K) is Cover.BEHIND
+
+
+def test_only_what_may_be_restored_covers() -> None:
+    """Neither a generation under construction, nor one that is being cleared, nor a base that is not done."""
+    older = generation(1, 10).state
+    assert cover(opened(2, offset=10).state, older, K) is Cover.BEHIND
+    assert cover(generation(2, 10).seal().clearing().state, older, K) is Cover.BEHIND
+    assert cover(generation(2, 10).seal().clearing().cleared().state, older, K) is Cover.BEHIND
+    late = generation(2, 10).commit({U: position(5, base=Base(start=0, end=5, leader=1))}).state
+    assert cover(late, complete_generation(1, {U: 5}).state, U) is Cover.BEHIND
+    assert cover(generation(2, 10).state, complete_generation(1, {U: 5}).state, U) is Cover.BEHIND
+
+
+def test_what_stays_of_a_newer_one_covers() -> None:
+    """A partial clearing leaves what stays as good as it was."""
+    newer = complete_generation(2, {K: 10, U: 5}).seal().clearing(stays=[U]).cleared().state
+    older = complete_generation(1, {K: 10, U: 5}).state
+    assert (cover(newer, older, K), cover(newer, older, U)) == (Cover.BEHIND, Cover.COVERED)
+
+
+def test_a_taint_covers_up_to_where_it_is_sound() -> None:
+    """Beyond its taint a partition covers nothing."""
+    newer = generation(2, 20).taint(15).state
+    assert cover(newer, generation(1, 15).state, K) is Cover.COVERED
+    assert cover(newer, generation(1, 16).state, K) is Cover.BEHIND
+
+
+def test_a_log_that_was_cut_is_named() -> None:
+    """A newer epoch at head later, below the old position: the records above are nowhere else."""
+    older = generation(1, 10, epoch=1, head_at=20).state
+    assert cover(generation(2, 8, epoch=2, head_at=30).state, older, K) is Cover.CUT_OFF
+    assert cover(generation(2, 8, epoch=1, head_at=30).state, older, K) is Cover.BEHIND
+    assert cover(generation(2, 8, epoch=2, head_at=20).state, older, K) is Cover.BEHIND
+    assert cover(generation(2, 8, epoch=2, head_at=30).taint(8).state, older, K) is Cover.BEHIND
+
+
+def test_complete_when_nothing_stands_in_the_way() -> None:
+    """All partitions read through and every COMPLETE generation reached."""
+    mine = opened(2, offset=10)
+    assert obstacles(mine.state, [generation(1, 10).state, mine.state], ONE) == []
+
+
+def test_each_obstacle_is_named() -> None:
+    """Partition by partition, in words for an operator."""
+    assert obstacles(Chain().open().state, [], ONE) == ["t-0 is not read yet"]
+    half = opened(2, base=Base(start=0, end=9, leader=1))
+    assert obstacles(half.state, [], ONE) == ["t-0: the base up to 9 is not done"]
+    early = opened(2, head_at=10)
+    assert obstacles(early.state, [], ONE) == ["t-0 has not been at head since its base was done"]
+    early.append(Kind.CONFIRM, head_at=11)
+    assert obstacles(early.state, [], ONE) == []
+    assert obstacles(early.taint(0).state, [], ONE) == ["t-0 is tainted: a gap"]
+    behind = opened(2, offset=9)
+    assert obstacles(behind.state, [generation(1, 10).state], ONE) == ["t-0 stands at 9, generation 1 at 10"]
+
+
+def test_who_need_not_be_reached() -> None:
+    """Generations that are not COMPLETE or let go, partitions that are not guarded any more."""
+    mine = opened(3, offset=9).state
+    others = [
+        opened(1, offset=10).state,
+        generation(2, 10).seal().clearing().state,
+        generation(2, 10).seal().clearing().cleared().state,
+    ]
+    assert obstacles(mine, others, ONE) == []
+    assert obstacles(mine, [complete_generation(1, {U: 99}).state], ONE) == []
+
+
+def test_a_cut_log_is_reached() -> None:
+    """What the log no longer holds can't be waited for, but only a newer epoch at head proves that."""
+    cut = opened(2, offset=9, epoch=2, head_at=30).state
+    assert obstacles(cut, [generation(1, 10).state], ONE) == []
+    stale = opened(2, offset=9, epoch=2, head_at=20).state
+    assert obstacles(stale, [generation(1, 10, head_at=21).state], ONE) != []
+
+
+def test_spoilt_before_complete_only() -> None:
+    """A taint spoils what is being built; later it spoils the window after it."""
+    assert spoilt(opened(2).taint(0).state)
+    assert not spoilt(opened(2).state)
+    assert not spoilt(generation(2, 10).taint(5).state)
+
+
+def test_uncovered_names_what_still_exists() -> None:
+    """Neither deleted topics, nor what was cut off, keep a former Active from being sealed."""
+    older = complete_generation(1, {K: 10, U: 5}).state
+    newer = complete_generation(2, {K: 9}).state
+    assert uncovered(newer, older, BOTH) == [K, U]
+    assert uncovered(newer, older, ONE) == [K]
+    assert uncovered(complete_generation(2, {K: 9}, epoch=2, head_at=30).state, older, ONE) == []
+    assert uncovered(older, older, guarded(topic(topic_id="recreated"))) == []
+
+
+def test_the_successor_is_the_newest_sound_one() -> None:
+    """Not an older one, not one under construction, tainted, or let go."""
+    one, two, three = generation(1, 5), generation(2, 5), generation(3, 5)
+    everything = [one.state, two.state, three.state, opened(4).state]
+    assert successor(one.state, everything) is three.state
+    assert successor(three.state, everything) is None
+    three.taint(1)
+    assert successor(one.state, everything) is two.state
+    two.seal().clearing()
+    assert successor(one.state, everything) is None
+
+
+def test_what_is_covered_goes() -> None:
+    """As soon as every live partition is covered, by whichever newer generations."""
+    older = complete_generation(1, {K: 10, U: 5}).seal().state
+    for_t, for_u = complete_generation(2, {K: 10}).state, complete_generation(3, {U: 5}).state
+    assert clearing(older, [older, for_t], BOTH) is None
+    decided = clearing(older, [older, for_t, for_u], BOTH)
+    assert decided is not None
+    assert (decided.goes, decided.stays) == ((K, U), {})
+
+
+def test_what_was_never_complete_goes_at_once() -> None:
+    """Nobody could ever restore it."""
+    decided = clearing(opened(5, offset=3).state, [], ONE)
+    assert decided is not None
+    assert decided.goes == (K,)
+
+
+def test_the_last_backup_of_a_deleted_topic_stays() -> None:
+    """And goes when a person lets it go, or when some generation has it after all."""
+    older = complete_generation(1, {K: 10, U: 5}).seal().state
+    newer = complete_generation(2, {K: 10}).state
+    decided = clearing(older, [newer], ONE)
+    assert decided is not None
+    assert decided.goes == (K,)
+    assert "no longer has it" in decided.stays[U]
+    released = clearing(older, [newer], ONE, released=[U])
+    assert released is not None
+    assert released.goes == (K, U)
+
+
+def test_a_recreated_topic_is_another_one() -> None:
+    """The same name under a new id covers nothing of the old one, whatever its offsets."""
+    old = complete_generation(1, {key("old-id"): 10}).seal().state
+    new = complete_generation(2, {key("new-id"): 999}).state
+    decided = clearing(old, [new], guarded(topic(topic_id="new-id")))
+    assert decided is not None
+    assert decided.goes == ()
+    assert list(decided.stays) == [key("old-id")]
+
+
+def test_what_was_cut_off_stays() -> None:
+    """Handovers go on, the records that exist nowhere else are kept."""
+    older = generation(1, 10).seal().state
+    decided = clearing(older, [generation(2, 8, epoch=2, head_at=30).state], ONE)
+    assert decided is not None
+    assert "truncated" in decided.stays[K]
+
+
+def test_nothing_is_cleared_twice() -> None:
+    """What stays is looked at again, and goes when it is covered; what is gone stays gone."""
+    chain = complete_generation(1, {K: 10, U: 5}).seal().clearing(stays=[U]).cleared()
+    newer = complete_generation(2, {K: 10}).state
+    assert clearing(chain.state, [newer], ONE) is None
+    assert clearing(chain.state, [], ONE) is None, "what is gone need not be covered again"
+    both = complete_generation(3, {K: 1, U: 5}).state
+    decided = clearing(chain.state, [both], BOTH)
+    assert decided is not None
+    assert decided.goes == (K, U)
+    chain.append(Kind.CLEARING, clearing=decided).cleared()
+    assert chain.state.gone
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12))
+def test_a_decision_to_let_go_stays_right(steps: list[tuple[int, int]]) -> None:
+    """Whatever generations do after a clearing was decided: what goes is covered by one that is not let go.
+
+    Steps: the newest generation reads on, is tainted, a next one becomes COMPLETE, or the oldest that may be is let go.
+    """
+    chains = [generation(1, 5)]
+    confirmed = 5
+    for step, amount in steps:
+        newest = chains[-1]
+        here = newest.state.positions[K].offset
+        match step:
+            case 0 if not newest.state.taints:
+                grown(newest, K, here + amount)
+                confirmed = max(confirmed, here + amount)
+            case 1:
+                newest.taint(here)
+            case 2:
+                chains.append(generation(len(chains) + 1, confirmed + amount - 1))
+                confirmed = max(confirmed, confirmed + amount - 1)
+            case _:
+                for chain in chains[:-1]:
+                    goes = clearing(chain.state, [c.state for c in chains], ONE)
+                    if goes is not None and goes.goes and chain.state.clearing is None and not chain.state.gone:
+                        if not chain.state.sealed:
+                            chain.seal()
+                        chain.append(Kind.CLEARING, clearing=goes).cleared()
+                        break
+        usable = [c.state.sound_offset(K) for c in chains if c.state.usable(K)]
+        assert max(usable) >= confirmed

@@ -1,0 +1,226 @@
+"""What a restore reads: the best generation, records of others above it, moments, taints; nothing twice, no gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from chains import Chain, complete_generation, done_base, grown, key, part, position, topic
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.chain import Base, Kind, Part
+from backup_avro.errors import RefusedError
+from backup_avro.fold import Generation
+from backup_avro.selection import PartitionSelection, Selection, Slice, choose, restorable, select
+
+K, U = key(), key("u")
+
+
+def offsets(found: PartitionSelection) -> list[int]:
+    """The offsets that the slices stand for; every part of these tests holds each offset of its range."""
+    return [
+        offset
+        for piece in found.slices
+        for offset in range(max(piece.low, piece.part.first), min(piece.high, piece.part.last + 1))
+    ]
+
+
+def only(selection: Selection) -> PartitionSelection:
+    """The one partition."""
+    (found,) = selection.partitions
+    return found
+
+
+def states(*chains: Chain) -> list[Generation]:
+    """What a reader has."""
+    return [chain.state for chain in chains]
+
+
+def scanned(number: int, start: int, end: int, offset: int) -> Chain:
+    """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`."""
+    chain = Chain(number=number, instance="b", incarnation="b-1").open()
+    parts: list[Part] = []
+    if end > start:
+        parts.append(part(start, end - 1, scan=1))
+    if offset > end:
+        parts.append(part(end, offset - 1, start=150))
+    chain.commit({K: position(offset, base=done_base(end, start=start), log_start=start)}, *parts)
+    return chain.complete()
+
+
+def test_the_newest_untainted_one_is_best() -> None:
+    """Tainted ones come last; what is let go or not COMPLETE not at all."""
+    chains = [complete_generation(number, {K: 5}) for number in (1, 2, 3, 4)]
+    chains[3].taint(2)
+    chains[2].seal().clearing()
+    chains.append(Chain(number=5).open())
+    assert [state.number for state in restorable(states(*chains))] == [2, 1, 4]
+    assert choose(states(*chains)).number == 2
+    assert choose(states(*chains), 4).number == 4
+
+
+def test_what_can_not_be_chosen_is_refused() -> None:
+    """With the number that was asked for."""
+    with pytest.raises(RefusedError, match="no generation is"):
+        choose([])
+    with pytest.raises(RefusedError, match="generation 3 is not"):
+        choose(states(complete_generation(1, {K: 5}), Chain(number=3).open()), 3)
+
+
+def test_one_generation_as_it_is() -> None:
+    """All of its live parts, in offset order, whole."""
+    found = only(select(states(scanned(1, 0, 10, 15))))
+    assert offsets(found) == list(range(15))
+    assert (found.end, found.records, found.generations, found.warning) == (15, 15, (1,), None)
+    assert all(piece.whole for piece in found.slices)
+
+
+def test_void_attempts_are_not_read() -> None:
+    """Nor what was read before the base started again."""
+    chain = Chain().open()
+    base = Base(start=0, end=10, leader=1, attempts=1, open=((0, 10, 1),))
+    chain.commit({K: position(10, base=base)}, part(0, 4, scan=1))
+    done = replace(base, attempts=2, void=(1,), open=(), done=((0, 10),), done_at=30)
+    chain.commit({K: position(10, base=done, head_at=40)}, part(0, 9, scan=2))
+    found = only(select(states(chain.complete())))
+    assert [piece.part.scan for piece in found.slices] == [2]
+    assert offsets(found) == list(range(10))
+
+
+def test_what_lies_below_the_log_start_is_dropped() -> None:
+    """DeleteRecords left no tombstones: the recorded log start says what is gone."""
+    chain = complete_generation(1, {K: 10})
+    chain.commit({K: replace(chain.state.positions[K], log_start=4)})
+    found = only(select(states(chain)))
+    assert offsets(found) == list(range(4, 10))
+    assert not found.slices[0].whole
+
+
+def test_a_moment_cuts_every_partition() -> None:
+    """Offsets at and above the moment's are not read; a partition's own end is the most there is."""
+    found = only(select(states(scanned(1, 0, 10, 15)), until={K: 12}))
+    assert (offsets(found), found.end) == (list(range(12)), 12)
+    assert only(select(states(scanned(1, 0, 10, 15)), until={K: 99})).end == 15
+
+
+def test_records_above_come_from_another_generation() -> None:
+    """The former Active still reads: what it has above the new one's position belongs to the newest state."""
+    former, newer = complete_generation(1, {K: 20}), scanned(2, 0, 10, 15)
+    found = only(select(states(former, newer)))
+    assert offsets(found) == list(range(20))
+    assert (found.generations, found.end) == ((2, 1), 20)
+    assert [piece.generation for piece in found.slices] == [2, 2, 1]
+    assert only(select(states(former, newer), merge=False)).end == 15
+    assert only(select(states(former, newer), until={K: 17})).end == 17
+    assert only(select(states(former, newer), until={K: 15})).generations == (2,)
+
+
+def test_only_contiguous_records_are_added() -> None:
+    """Not from a generation whose log began above the position, nor from another epoch history, nor beyond a taint."""
+    newer = scanned(3, 0, 10, 15)
+    gap = scanned(1, 16, 16, 20)
+    assert only(select(states(gap, newer))).end == 15
+    other_epoch = complete_generation(1, {K: 20}, epoch=0)
+    assert only(select(states(other_epoch, newer))).end == 15
+    tainted = complete_generation(1, {K: 20}).taint(18)
+    assert only(select(states(tainted, newer))).end == 18
+
+
+def test_a_moment_inside_of_what_another_one_scanned_is_not_filled_up() -> None:
+    """A scan meets a compacted log: its base is right as of its end, not as of a moment before that."""
+    chosen, other = complete_generation(2, {K: 10}), scanned(1, 0, 30, 40)
+    assert only(select(states(other, chosen))).end == 40
+    assert only(select(states(other, chosen), until={K: 20})).end == 10
+
+
+def test_a_tainted_generation_is_read_with_a_warning() -> None:
+    """It is all that there is; before its taint there is nothing to warn of, and nothing is added to it."""
+    tainted = complete_generation(2, {K: 20}).taint(15)
+    found = only(select(states(tainted)))
+    assert found.end == 20
+    assert found.warning == "tainted above offset 15: a gap"
+    assert only(select(states(tainted), until={K: 15})).warning is None
+    also = complete_generation(1, {K: 30, U: 1}).taint(1, of=U)
+    assert {item.key: item.end for item in select(states(tainted, also)).partitions} == {K: 20}
+
+
+def test_a_cut_log_is_not_mixed() -> None:
+    """A partition that was frozen because the log was cut keeps its own history."""
+    frozen = complete_generation(2, {K: 20}).taint(20)
+    longer = complete_generation(1, {K: 30, U: 1}, epoch=2).taint(0, of=U)
+    assert only(select(states(longer, frozen))).generations == (2,)
+
+
+def test_partitions_are_chosen_named_or_left_out() -> None:
+    """By topic; a removed topic is not in the newest state; one whose base is not done is named as incomplete."""
+    chain = complete_generation(1, {K: 5, U: 5})
+    chain.commit({key("late"): position(0, base=Base(start=0, end=9, leader=1))})
+    found = select(states(chain), wanted=lambda item: item.name != "u")
+    assert [item.key for item in found.partitions] == [K]
+    assert found.incomplete == ("late-0",)
+    chain.append(Kind.COMMIT, topics=(topic(removed=True),))
+    assert [item.key for item in select(states(chain)).partitions] == [U]
+
+
+CUTS = st.lists(st.integers(1, 12), min_size=1, max_size=5)
+
+
+def built(number: int, log: tuple[int, int], chunks: Iterable[int], tail: Iterable[int], redo: int) -> Chain:
+    """A COMPLETE generation: base [log_start, end) in chunks from high to low, `redo` of them twice, then the tail."""
+    log_start, end = log
+    chain = Chain(number=number, instance="ab"[number % 2]).open()
+    base = Base(start=log_start, end=end, leader=1)
+    chain.commit({K: position(end, base=base, log_start=log_start)})
+    low, attempt, again = end, 0, redo
+    sizes = list(chunks)
+    while low > log_start:
+        size = sizes[attempt % len(sizes)]
+        attempt += 1
+        first = max(log_start, low - size)
+        base = replace(base, attempts=attempt)
+        if again:
+            base, again = replace(base, void=(*base.void, attempt)), again - 1
+        else:
+            base = replace(base, done=((first, end),))
+        chain.commit({K: position(end, base=base, log_start=log_start)}, part(first, low - 1, scan=attempt))
+        low = base.done[0][0] if base.done else end
+    offset = end
+    base = replace(base, done_at=10)
+    chain.commit({K: position(end, base=base, log_start=log_start)})
+    for size in tail:
+        chain.commit({K: position(offset + size, base=base, log_start=log_start)}, part(offset, offset + size - 1))
+        offset += size
+    return chain.complete()
+
+
+GENERATIONS = st.lists(
+    st.tuples(st.tuples(st.integers(0, 6), st.integers(6, 30)), CUTS, CUTS, st.integers(0, 2)), min_size=1, max_size=4
+)
+
+
+@given(GENERATIONS, st.none() | st.integers(0, 60), st.integers(0, 4))
+def test_slices_never_overlap_and_cover_exactly(
+    recipes: list[tuple[tuple[int, int], list[int], list[int], int]], until: int | None, taint: int
+) -> None:
+    """Every offset from the log start to the end once, whatever the generations' chunks and tails."""
+    chains = [built(number, *recipe) for number, recipe in enumerate(recipes, 1)]
+    if taint < len(chains):
+        state = chains[taint].state
+        chains[taint].taint(state.positions[K].base.end)
+    found = only(select(states(*chains), until=None if until is None else {K: until}))
+    assert offsets(found) == list(range(found.log_start, max(found.end, found.log_start)))
+    assert until is None or found.end <= until
+    pieces: list[Slice] = list(found.slices)
+    assert all(piece.item.key for piece in pieces)
+
+
+def test_growth_is_seen() -> None:
+    """A selection is of its moment: what is committed later is in the next one."""
+    chain = complete_generation(1, {K: 5})
+    before = select(states(chain))
+    grown(chain, K, 8)
+    after = select(states(chain))
+    assert (only(before).end, only(after).end) == (5, 8)
+    assert after.seq == before.seq + 1
