@@ -15,10 +15,9 @@ from backup_avro import coverage
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
-from controller.cli.output import duration
 from controller.overview import moment
 from controller.sighting import Sight
-from controller.verdict import chosen, problems, progress
+from controller.verdict import chosen, problems, progress, silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +102,22 @@ def _refuse_unready(seen: Sight, base: Generation | None) -> None:
 def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
     found = []
     if not seen.alive(target):
-        silent_s = seen.silent_s(target)
-        heard = "was never heard" if silent_s is None else f"was last heard {duration(silent_s)} ago"
         if not force:
+            others = [name for name in seen.instances if seen.alive(name)]
+            instead = f", or choose {others[0]} with --to, which is alive" if others else ""
             raise RefusedError(
-                f"{target} {heard}: nobody would act on the request",
-                remedy=f"start {target} (`tandem run`), or choose another with --to; with --force the request is "
-                "left for when it starts",
+                f"{target} {silence(seen, target)}: nobody would act on the request",
+                remedy=f"start it (`tandem run`){instead}; with --force the request is left for when it starts",
             )
-        found.append(f"{target} {heard}; the request stays in force until it starts, or another generation is claimed")
+        found.append(
+            f"{target} {silence(seen, target)}: the request stays in force until it starts, or until another "
+            "generation is claimed"
+        )
+    if seen.active is not None and target != base.instance and not seen.alive(base.instance):
+        found.append(
+            f"{base.instance}, the Active, {silence(seen, base.instance)}: it may not be appending; it seals and "
+            "clears its generation only when it runs again"
+        )
     if seen.active is not None and target == base.instance:
         found.append(
             f"{target} is the Active itself: it builds the next generation beside the present one, and reads and "

@@ -5,6 +5,7 @@ Only the store is needed. What is seen goes into a `Sight`; what to make of it i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from backup_avro.fold import Generation
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.mailbox import Mailbox, NoTopicError, partition_count
-from controller.sighting import Brokers, Listener, LogEnd, Sight, Voice
+from controller.sighting import Brokers, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -48,6 +49,8 @@ class Chains:
 def store_for_looking(config: Config) -> ObjectStore:
     """Open the store with less patience than an instance has: a person waits for the answer."""
     settings = store_settings(config)
+    # A retry is no news here: either it helps, or the error says it all.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
     return open_store(
         config.store.root,
         replace(
@@ -96,7 +99,8 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
         newest=chains.newest,
         damaged=chains.damaged,
         pins=held,
-        voices=answer.voices,
+        voices=None if answer.listener is None else answer.listener.voices(),
+        requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
         unanswered=answer.unanswered,
     )
@@ -105,7 +109,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     brokers: Brokers | None = None
-    voices: dict[str, Voice] | None = None
+    listener: Listener | None = None
     unanswered: tuple[str, ...] = ()
 
 
@@ -116,21 +120,21 @@ def _ask_brokers(config: Config) -> _Answer:
         admin = ClusterAdmin(props, timeout_s=ANSWER_S)
         cluster_id = admin.cluster_id()
     except TandemError as error:
-        return _Answer(unanswered=(_plain(error),))
+        return _Answer(unanswered=(f"nothing is known of the instances and of the logs' ends: {_plain(error)}",))
     brokers = None
     try:
         brokers, trouble = ask_cluster(config, admin, cluster_id)
-        troubles += [] if trouble is None else [trouble]
+        troubles += [] if trouble is None else [f"nothing is known of the logs' ends: {trouble}"]
     except TandemError as error:
-        troubles.append(_plain(error))
-    voices: dict[str, Voice] | None = None
+        troubles.append(f"nothing is known of the guarded topics: {_plain(error)}")
+    listener: Listener | None = None
     try:
-        voices = listen(config, props, partition_count(admin, config.coordination.topic))
+        listener = listen(config, props, partition_count(admin, config.coordination.topic))
     except NoTopicError:
-        voices = {}
+        listener = Listener()
     except TandemError as error:
-        troubles.append(_plain(error))
-    return _Answer(brokers=brokers, voices=voices, unanswered=tuple(troubles))
+        troubles.append(f"nothing is known of the instances: {_plain(error)}")
+    return _Answer(brokers=brokers, listener=listener, unanswered=tuple(troubles))
 
 
 def _plain(error: TandemError) -> str:
@@ -169,7 +173,7 @@ def _log_ends(
     }
 
 
-def listen(config: Config, props: dict[str, Value], partitions: int) -> dict[str, Voice]:
+def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
     """Return who was heard on the pair's partition, from its beginning to its end."""
     listener = Listener()
     where = partition_of(config.pair, partitions)
@@ -178,4 +182,4 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> dict[str
         for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
             if letter.message is not None and letter.message.pair == config.pair:
                 listener.take(letter.message)
-    return listener.voices()
+    return listener

@@ -14,6 +14,7 @@ from enum import StrEnum
 from backup_avro import coverage, selection
 from backup_avro.chain import PartitionKey
 from backup_avro.fold import Generation
+from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
 from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
 
@@ -409,6 +410,11 @@ def _notes(seen: Sight) -> Iterator[str]:
         gone = [t.name for t in generation.topics.values() if t.removed]
         if gone and not generation.sealed:
             yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
+    for asked in seen.pending:
+        yield (
+            f"{asked.instance} asked {asked.target} {duration(seen.since_s(asked.at))} ago to build generation "
+            f"{asked.generation} ({asked.reason or 'no reason given'}): not claimed yet"
+        )
     if seen.brokers is not None:
         held = {f"{topic}-{n}": end.high - end.stable for (topic, n), end in seen.brokers.ends.items()}
         held = {name: count for name, count in held.items() if count > 0}

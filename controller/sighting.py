@@ -39,9 +39,12 @@ class Listener:
     def __init__(self) -> None:
         self._voices: dict[str, Voice] = {}
         self._former: dict[str, set[str]] = {}
+        self._requests: dict[str, CoordinationMessage] = {}
 
     def take(self, message: CoordinationMessage) -> None:
         """Note a message; whoever sent it."""
+        if message.event is Event.ACTIVATE:
+            self._requests[message.instance] = message
         before = self._voices.get(message.instance)
         heartbeat = message if message.event is Event.PROGRESS else None
         twin_at = None
@@ -68,6 +71,10 @@ class Listener:
         """Return what was heard so far, by instance; senders from outside the pair are among them."""
         return dict(self._voices)
 
+    def requests(self) -> tuple[CoordinationMessage, ...]:
+        """Return the last ACTIVATE of each sender; instances remember no other."""
+        return tuple(self._requests.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
@@ -91,7 +98,7 @@ class Sight:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
-    answered; `unanswered` then says why, one sentence for each who was asked in vain.
+    answered; `unanswered` then says why, one sentence for each who was asked in vain. `requests` are ACTIVATEs.
     """
 
     at: int
@@ -104,6 +111,7 @@ class Sight:
     damaged: Mapping[int, str] = field(default_factory=dict)
     pins: Sequence[Pin] = ()
     voices: Mapping[str, Voice] | None = None
+    requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
     unanswered: tuple[str, ...] = ()
 
@@ -144,6 +152,11 @@ class Sight:
             return None
         voice = self.voices.get(instance)
         return voice is not None and not voice.left and self.since_s(voice.at) < self.policy.liveness_timeout_s
+
+    @property
+    def pending(self) -> list[CoordinationMessage]:
+        """The requests for a generation that nobody has claimed yet: they are in force."""
+        return [message for message in self.requests if message.generation == self.newest + 1]
 
     def guarded_of(self, generation: Generation) -> Guarded:
         """Return what the brokers have of the guarded topics; if they were not asked, what the generation knows."""

@@ -146,13 +146,14 @@ def _active(seen: Sight) -> Iterator[Problem]:
         return  # It writes: what is wrong with its messages is a smaller trouble, named below.
     yield Problem(
         fault=Fault.ACTIVE_SILENT,
-        message=f"{active.instance}, the Active, {_silence(seen, active.instance)}; the last entry of generation "
+        message=f"{active.instance}, the Active, {silence(seen, active.instance)}; the last entry of generation "
         f"{active.number} is {duration(grown_s)} old: new records are not backed up",
         remedy=_cure(seen, active.instance),
     )
 
 
-def _silence(seen: Sight, instance: str) -> str:
+def silence(seen: Sight, instance: str) -> str:
+    """Return since when an instance was not heard, as the end of a sentence about it."""
     voice = seen.voice(instance)
     if voice is None:
         return "was never heard"
@@ -254,7 +255,7 @@ def _instances(seen: Sight) -> Iterator[Problem]:
             if not told and not leaving:
                 yield Problem(
                     fault=Fault.INSTANCE_SILENT,
-                    message=f"{name} {_silence(seen, name)}"
+                    message=f"{name} {silence(seen, name)}"
                     + ("" if is_active else ": there is nobody to take the next turn, or to take over"),
                     remedy=f"look at the process and the log of {name}, and start it again",
                 )

@@ -106,7 +106,7 @@ def _restore(found: RestoreStatus | None) -> str:
 def _instance(one: InstanceStatus) -> tuple[object, ...]:
     return (
         one.instance,
-        one.role,
+        f"was {one.role}" if one.role and not one.alive else one.role,
         _heard(one),
         one.incarnation[:8] if one.incarnation else None,
         one.generation,
