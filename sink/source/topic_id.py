@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import re
 from uuid import UUID
 
 from backup_avro.errors import PermanentError
+
+_TEXT = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
 
 
 def as_text(topic_id: UUID) -> str:
@@ -16,10 +18,9 @@ def as_text(topic_id: UUID) -> str:
 
 def as_uuid(text: str) -> UUID:
     """Return the id as a UUID. Raises PermanentError for what is no topic id."""
-    try:
-        return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
-    except (binascii.Error, ValueError):
-        raise PermanentError(f"{text!r} is no topic id") from None
+    if not _TEXT.fullmatch(text):
+        raise PermanentError(f"{text!r} is no topic id")
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def from_base64(text: str) -> str:

@@ -1,0 +1,398 @@
+"""What metadata and fetch responses do to an Assignment; no network, time as a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from sink.source import topic_id, wire
+from sink.source.answers import UNCLEAR, Answers, due_probe
+from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.source.leadership import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
+
+ID = UUID(int=1)
+OTHER_ID = UUID(int=2)
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def data(tp: TopicPartition, **fields: Any) -> SimpleNamespace:
+    """One partition of a fetch response."""
+    return SimpleNamespace(
+        **{
+            "partition_index": tp.partition,
+            "error_code": 0,
+            "high_watermark": 0,
+            "last_stable_offset": fields.get("high_watermark", 0),
+            "log_start_offset": 0,
+            "diverging_epoch": None,
+            "current_leader": None,
+            "aborted_transactions": None,
+            "preferred_read_replica": -1,
+            "records": None,
+        }
+        | fields
+    )
+
+
+def response(*parts: SimpleNamespace, session_id: int = 5, error: int = 0, throttle: int = 0) -> SimpleNamespace:
+    """A fetch response of version 13 about topic t."""
+    return SimpleNamespace(
+        API_VERSION=13,
+        throttle_time_ms=throttle,
+        error_code=error,
+        session_id=session_id,
+        responses=[SimpleNamespace(topic_id=ID, topic="", partitions=list(parts))] if parts else [],
+    )
+
+
+def view(*leaders: tuple[int, int], error: int = 0, uuid: UUID | None = ID) -> wire.TopicView:
+    """What a broker says about topic t."""
+    return wire.TopicView(name="t", error_code=error, topic_id=uuid, partitions=dict(enumerate(leaders)))
+
+
+@dataclass
+class Rig:
+    """An Assignment of three partitions, led by broker 1."""
+
+    read_committed: bool = True
+    now: float = 100.0
+    assignment: Assignment = field(default_factory=lambda: Assignment(partition_max_bytes=1000))
+    out_of_range: list[Partition] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers = Answers(
+            self.assignment, read_committed=self.read_committed, on_out_of_range=self.out_of_range.append
+        )
+        for tp in (A, B, C):
+            self.assignment.assign(tp, 0, -1, None)
+        take_views(self.assignment, [view((1, 3), (1, 3), (1, 3))], self.now)
+        self.broker: Broker = self.assignment.brokers[1]
+
+    def part(self, tp: TopicPartition = A) -> Partition:
+        """The state of a partition."""
+        return self.assignment.parts[tp]
+
+    def exchange(self, answer: SimpleNamespace, *, after: float = 0.1) -> list[Any]:
+        """Send a request of the session, take its answer, return the events."""
+        self.broker.session.next_request()
+        sent = self.now
+        self.now += after
+        self.answers.take(self.broker, answer, requested_at=sent, received_at=self.now, probed=None)
+        return self.assignment.take_events()
+
+    def all_at_head(self) -> None:
+        """Get to where all three are at head at 0."""
+        self.exchange(response(data(A), data(B), data(C)))
+
+
+def test_leaders_put_partitions_into_requests() -> None:
+    """Once led, a partition is asked for at its leader, with its epoch and its topic's id."""
+    rig = Rig()
+    plan = rig.broker.session.next_request()
+    assert plan.by_id
+    assert [(tp, ask.current_leader_epoch, ask.topic_id) for tp, ask in plan.send] == [(tp, 3, ID) for tp in (A, B, C)]
+
+
+def test_records_are_handed_out_and_held() -> None:
+    """Records come with all that the response says, and the partition leaves the requests until advance."""
+    rig = Rig()
+    events = rig.exchange(
+        response(
+            data(
+                A,
+                high_watermark=9,
+                last_stable_offset=7,
+                log_start_offset=2,
+                records=b"xx",
+                aborted_transactions=[SimpleNamespace(producer_id=4, first_offset=5)],
+            ),
+            data(B),
+            data(C),
+        )
+    )
+    assert events[0] == Fetched(
+        topic="t",
+        partition=0,
+        fetch_offset=0,
+        records=b"xx",
+        high_watermark=9,
+        last_stable_offset=7,
+        log_start_offset=2,
+        end_offset=7,
+        aborted=((4, 5),),
+        leader_id=1,
+        leader_epoch=3,
+        requested_at=100.0,
+        received_at=100.1,
+        drained=False,
+    )
+    assert isinstance(events[-1], AtHead)
+    assert events[-1].partitions == {B: 0, C: 0}
+    assert rig.broker.session.next_request().forget == ((A, ID),)
+    rig.assignment.advance(rig.part(), 7, 3)
+    assert [(tp, ask.fetch_offset, ask.last_fetched_epoch) for tp, ask in rig.broker.session.next_request().send] == [
+        (A, 7, 3)
+    ]
+
+
+def test_no_request_while_records_wait() -> None:
+    """A broker whose records have not been handed out is marked, and is free again after."""
+    rig = Rig()
+    rig.broker.session.next_request()
+    answer = response(data(A, high_watermark=1, records=b"x"), data(B), data(C))
+    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    assert rig.broker.buffered
+    rig.assignment.take_events()
+    assert not rig.broker.buffered
+
+
+@pytest.mark.parametrize("throttle", [0, 40])
+def test_a_throttled_response_proves_nothing(throttle: int) -> None:
+    """An empty response because of a quota is no evidence, and the next request waits."""
+    rig = Rig()
+    rig.all_at_head()
+    events = rig.exchange(response(throttle=throttle))
+    assert bool(events) == (not throttle)
+    assert (rig.broker.retry_at > rig.now) == bool(throttle)
+
+
+def test_a_late_answer_is_void() -> None:
+    """What was asked before a seek, for a paused or for an unassigned partition is dropped, evidence too."""
+    rig = Rig()
+    rig.broker.session.next_request()
+    rig.assignment.seek(rig.part(A), 5, -1)
+    rig.assignment.pause(rig.part(B), paused=True)
+    rig.assignment.unassign(C)
+    answer = response(*(data(tp, high_watermark=3, records=b"x") for tp in (A, B, C)))
+    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    assert rig.assignment.take_events() == []
+    assert not rig.part(A).held
+
+
+def test_events_that_wait_do_not_outlive_a_seek() -> None:
+    """A seek between a response and the hand-over takes the partition out of what waits, and only it."""
+    rig = Rig()
+    rig.broker.session.next_request()
+    answer = response(data(A), data(B, high_watermark=3, records=b"x"), data(C))
+    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.assignment.seek(rig.part(A), 0, -1)
+    rig.assignment.seek(rig.part(B), 1, -1)
+    events = rig.assignment.take_events()
+    assert [event.partition for event in events if isinstance(event, Fetched)] == [2]
+    assert [dict(event.partitions) for event in events if isinstance(event, AtHead)] == [{C: 0}]
+    assert rig.part(B).readable
+
+
+def test_paused_while_it_waits() -> None:
+    """Records that wait while their partition is paused are fetched again after resume, not handed out."""
+    rig = Rig()
+    rig.broker.session.next_request()
+    answer = response(data(A, high_watermark=3, records=b"x"), data(B), data(C))
+    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.assignment.pause(rig.part(A), paused=True)
+    assert not [event for event in rig.assignment.take_events() if isinstance(event, Fetched) and event.partition == 0]
+    rig.assignment.pause(rig.part(A), paused=False)
+    assert rig.broker.session.wanted(A) is not None
+
+
+def test_drained_only_when_nothing_can_have_been_squeezed_out() -> None:
+    """An empty part below the end is proof of a gap only in a response without records, throttle or redirection."""
+    empty = data(A, high_watermark=9)
+    for others, kwargs, more, drained in (
+        ((data(B), data(C)), {}, {}, True),
+        ((data(B, high_watermark=1, records=b"x"), data(C)), {}, {}, False),
+        ((data(B), data(C)), {"throttle": 5}, {}, False),
+        ((data(B), data(C)), {}, {"preferred_read_replica": 2}, False),
+    ):
+        rig = Rig()
+        events = rig.exchange(response(SimpleNamespace(**vars(empty) | more), *others, **kwargs))
+        [fetched] = [event for event in events if isinstance(event, Fetched) and event.partition == 0]
+        assert fetched.drained is drained
+        proven = [event for event in events if isinstance(event, AtHead) and A in event.partitions]
+        assert bool(proven) == drained
+
+
+def test_what_stays_unclear_is_asked_for_alone() -> None:
+    """Without proof for a while, a partition gets a request of its own, whose answer decides; not again at once."""
+    rig = Rig()
+    busy = data(B, high_watermark=1, records=b"x")
+    rig.exchange(response(data(A, high_watermark=9), busy, data(C)))
+    rig.part(B).held = False  # as if the caller were always faster than the broker
+    rig.assignment.place(rig.part(B))
+    for _ in range(3):
+        rig.exchange(response(busy), after=0.1)
+        rig.assignment.let_go(rig.part(B))
+        rig.assignment.place(rig.part(B))
+    assert due_probe(rig.broker, rig.now) == ()
+    rig.now += UNCLEAR
+    probe = dict(due_probe(rig.broker, rig.now))
+    assert [(tp, ask.fetch_offset) for tp, ask in probe.items()] == [(A, 0)]
+    assert due_probe(rig.broker, rig.now) == ()
+    rig.answers.take(
+        rig.broker,
+        response(data(A, high_watermark=9), session_id=0),
+        requested_at=rig.now,
+        received_at=rig.now + 0.1,
+        probed=probe,
+    )
+    [fetched] = rig.assignment.take_events()
+    assert isinstance(fetched, Fetched)
+    assert (fetched.drained, fetched.end_offset) == (True, 9)
+    assert rig.broker.session.incremental  # untouched by the answer with session 0
+
+
+def test_faults_of_partitions() -> None:
+    """Out of range and divergence rest until a seek, a missing right is tried again later."""
+    rig = Rig()
+    events = rig.exchange(
+        response(
+            data(A, error_code=wire.OFFSET_OUT_OF_RANGE),
+            data(B, diverging_epoch=SimpleNamespace(epoch=2, end_offset=44)),
+            data(C, error_code=wire.TOPIC_AUTHORIZATION_FAILED),
+        )
+    )
+    assert rig.out_of_range == [rig.part(A)]
+    [cut, denied] = events
+    assert isinstance(cut, FetchFault)
+    assert (cut.kind, cut.diverging_epoch, cut.diverging_offset) == (FaultKind.DIVERGED, 2, 44)
+    assert isinstance(denied, FetchFault)
+    assert denied.kind is FaultKind.UNAUTHORIZED
+    assert len(rig.broker.session) == 0
+    rig.assignment.wake(rig.now + DENIED_RETRY + 1)
+    assert rig.broker.session.wanted(C) is not None
+    rig.assignment.seek(rig.part(B), 44, 2)
+    assert rig.broker.session.wanted(B) is not None
+    assert rig.broker.session.wanted(A) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "epoch", "checks"),
+    [
+        (wire.FENCED_LEADER_EPOCH, 3, True),
+        (wire.UNKNOWN_LEADER_EPOCH, 3, True),
+        (wire.FENCED_LEADER_EPOCH, -1, False),
+        (6, 3, False),
+        (wire.UNKNOWN_TOPIC_ID, 3, False),
+    ],
+)
+def test_errors_that_pass(code: int, epoch: int, checks: bool) -> None:
+    """The partition waits, leaders are looked up; fenced epochs have the position validated if that is possible."""
+    rig = Rig()
+    rig.assignment.seek(rig.part(), 5, epoch)
+    rig.assignment.metadata_at = 1e9
+    events = rig.exchange(response(data(A, error_code=code), data(B), data(C)))
+    assert not [event for event in events if isinstance(event, FetchFault)]
+    assert not rig.part().readable
+    assert rig.assignment.metadata_at <= rig.now
+    rig.assignment.wake(rig.now + 1)
+    assert rig.part().unchecked is checks
+    assert ([part.tp for part in rig.assignment.to_check().get(1, [])] == [A]) is checks
+    rig.assignment.checked(rig.part())
+    assert rig.part().readable
+
+
+def test_lasting_trouble_is_told_once() -> None:
+    """The first failures pass in silence; then one word, until it works again."""
+    rig = Rig()
+    told = []
+    for _ in range(10):
+        told += rig.exchange(response(data(A, error_code=6), data(B), data(C)))
+        rig.broker.session.broken()
+        rig.now += 10
+        rig.assignment.wake(rig.now)
+    assert [event.kind for event in told if isinstance(event, FetchFault)] == [FaultKind.TRANSIENT]
+    rig.exchange(response(data(A), data(B), data(C)))
+    assert rig.part().failures == 0
+    assert not rig.part().told
+
+
+def test_the_answer_names_a_newer_leader() -> None:
+    """The hint of KIP-951 moves the partition at once; the move is told before anything else."""
+    rig = Rig()
+    rig.part().end = 5
+    hint = SimpleNamespace(leader_id=2, leader_epoch=4)
+    events = rig.exchange(response(data(A, error_code=6, current_leader=hint), data(B), data(C)))
+    moved = events[0]
+    assert isinstance(moved, FetchFault)
+    assert (moved.kind, moved.old_leader, moved.new_leader, moved.old_epoch, moved.new_epoch) == (
+        FaultKind.LEADER_MOVED,
+        1,
+        2,
+        3,
+        4,
+    )
+    assert rig.part().end == -1  # what the old leader told says nothing about the new one
+    rig.assignment.wake(rig.now + 1)
+    assert rig.assignment.brokers[2].session.wanted(A) is not None
+    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now)  # of a broker that lags behind
+    assert rig.part().leader == 2
+
+
+def test_a_refused_fetch() -> None:
+    """A top-level error hands out nothing and ends the session."""
+    rig = Rig()
+    rig.all_at_head()
+    assert rig.exchange(response(error=71)) == []
+    assert rig.broker.retry_at > rig.now
+    assert not rig.broker.session.incremental
+
+
+def test_missing_takes_two_looks() -> None:
+    """One broker that has not heard of a topic is not believed; the second time, apart, it is."""
+    rig = Rig()
+    gone = view(error=wire.UNKNOWN_TOPIC_OR_PARTITION, uuid=None)
+    take_views(rig.assignment, [gone], rig.now)
+    take_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING / 2)
+    assert rig.assignment.take_events() == []
+    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + CONFIRM_MISSING / 2)
+    rig.assignment.metadata_at = 1e9
+    take_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING)
+    assert rig.assignment.take_events() == []
+    assert rig.assignment.metadata_at == pytest.approx(rig.now + 2 * CONFIRM_MISSING)
+    take_views(rig.assignment, [gone], rig.now + 2.1 * CONFIRM_MISSING)
+    events = rig.assignment.take_events()
+    assert [event.kind for event in events if isinstance(event, FetchFault)] == [FaultKind.UNKNOWN_TOPIC] * 3
+    rig.assignment.metadata_at = 1e9
+    take_views(rig.assignment, [gone], rig.now + 60)
+    assert rig.assignment.take_events() == []
+    assert rig.assignment.metadata_at == pytest.approx(rig.now + 60 + MISSING_RETRY)
+    take_views(rig.assignment, [view((1, 3), (1, 3), (1, 3))], rig.now + 70)
+    assert rig.part().readable
+
+
+def test_another_topic_of_the_same_name() -> None:
+    """It is never read, and the fault names it; neither is a partition that the topic does not have."""
+    rig = Rig()
+    for moment in (0, CONFIRM_MISSING):
+        take_views(rig.assignment, [view((1, 0), (1, 0), (1, 0), uuid=OTHER_ID)], rig.now + moment)
+    faults = [event for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
+    assert [fault.topic_id for fault in faults] == [topic_id.as_text(OTHER_ID)] * 3
+    assert len(rig.broker.session) == 0
+
+    rig = Rig()
+    for moment in (0, CONFIRM_MISSING):
+        take_views(rig.assignment, [view((1, 3), (1, 3))], rig.now + moment)
+    [fault] = rig.assignment.take_events()
+    assert isinstance(fault, FetchFault)
+    assert (fault.kind, fault.partition) == (FaultKind.UNKNOWN_TOPIC, 2)
+
+
+def test_without_a_leader_it_is_looked_up_again() -> None:
+    """A leader of -1 and passing errors bring another look soon; the session is left alone."""
+    for trouble in (view((-1, 4), (1, 3), (1, 3)), view(error=5)):
+        rig = Rig()
+        rig.assignment.metadata_at = 1e9
+        take_views(rig.assignment, [trouble], rig.now)
+        assert rig.assignment.metadata_at < rig.now + 1
+        assert rig.assignment.take_events() == []
+        assert rig.part().leader == 1
+
+
+def test_backoff_grows_to_a_limit() -> None:
+    """Doubling from the first to the most, for any number of failures."""
+    assert [backoff(n, first=0.1, most=1.0) for n in (0, 1, 2, 3, 4, 1000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
