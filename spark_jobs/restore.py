@@ -18,11 +18,12 @@ from backup_avro.errors import ConfigError, DamagedError, PermanentError, Refuse
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from spark_jobs import progress as marks
-from spark_jobs import restore_load, restore_plan
+from spark_jobs import restore_check, restore_load, restore_plan
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore_load import Checked, CheckTask, Cluster, Loaded, LoadTask, Pace
+from spark_jobs.restore_check import Checked, CheckTask
+from spark_jobs.restore_load import Cluster, Loaded, LoadTask, Pace
 from spark_jobs.restore_plan import Naming, RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_target import Target
 
@@ -425,7 +426,9 @@ class _Run:
                 tasks.append(
                     CheckTask(
                         target=name,
+                        target_topic_id=target.topic_id,
                         partition=number,
+                        start=target.starts[number],
                         end=end,
                         records=item.records if item else 0,
                         hash=item.hash if item else restore_load.EMPTY_HASH,
@@ -507,7 +510,7 @@ def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
 def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
     for task in tasks:
         try:
-            yield restore_load.check(task)
+            yield restore_check.check(task)
         except PermanentError as error:
             yield _Failed(error=error)
 

@@ -1,4 +1,4 @@
-"""What a restore does on the workers: load one source partition, and read one target partition back.
+"""Loading one source partition, on a worker.
 
 A load is a loop over transactions. Each holds record batches and the progress that speaks of them, so after any end
 (an error here, kill -9, a lost machine) the next one to open the transactional id starts where the last commit ended.
@@ -10,16 +10,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from backup_avro.errors import DamagedError, RefusedError, TimedOutError, TransientError
+from backup_avro.errors import DamagedError, RefusedError, TransientError
 from backup_avro.record import Record, decode_body
 from backup_avro.selection import Slice
-from sink.source.client_config import Value, for_confluent
-from sink.source.errors import ClusterTransientError
+from sink.source.client_config import Value
 from sink.transcode.batch import Compression
 from sink.transcode.reverse import BuiltBatch, build_batches
 from spark_jobs import progress as marks
@@ -94,37 +92,6 @@ class Loaded:
     hash: str
     resumed: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckTask:
-    """Read the target's partition up to `end`, its high watermark, and compare with what was loaded."""
-
-    target: str
-    partition: int
-    end: int
-    records: int
-    hash: str
-    cluster: Cluster
-    stall_seconds: float = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What was found on the target beside what was loaded."""
-
-    target: str
-    partition: int
-    records: int
-    hash: str
-    expected_records: int
-    expected_hash: str
-    seconds: float
-
-    @property
-    def same(self) -> bool:
-        """Whether the target holds exactly what was loaded."""
-        return self.records == self.expected_records and self.hash == self.expected_hash
 
 
 def load(task: LoadTask) -> Loaded:
@@ -376,75 +343,3 @@ def _joined(bodies: list[Body]) -> Body:
         records=sum(item.records for item in bodies),
         first=bodies[0].first,
     )
-
-
-def check(task: CheckTask) -> Checked:
-    """Read a target partition under read_committed from its start to `end`, count and hash it.
-
-    Raises TimedOutError when nothing comes for too long, ClusterTransientError.
-    """
-    began = time.monotonic()
-    records, state = 0, restore_hash.START
-    if task.end > 0:
-        consumer = _consumer(task)
-        try:
-            for message in _read(consumer, task):
-                _, timestamp = message.timestamp()
-                headers: Any = message.headers()  # pairs, in order; never the mapping that its type allows
-                state = restore_hash.advance(state, timestamp, message.key(), message.value(), headers)
-                records += 1
-        finally:
-            consumer.close()
-    return Checked(
-        target=task.target,
-        partition=task.partition,
-        records=records,
-        hash=state.hex(),
-        expected_records=task.records,
-        expected_hash=task.hash,
-        seconds=time.monotonic() - began,
-    )
-
-
-def _consumer(task: CheckTask) -> Consumer:
-    consumer = Consumer(
-        for_confluent(
-            task.cluster.props,
-            group_id="tandem-restore",  # never joined, nothing committed
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            enable_auto_offset_store=False,
-            enable_partition_eof=True,
-            auto_offset_reset="earliest",
-            queued_max_messages_kbytes=32 * 1024,
-        )
-    )
-    consumer.assign([TopicPartition(task.target, task.partition, 0)])
-    return consumer
-
-
-def _read(consumer: Consumer, task: CheckTask) -> Iterator[Message]:
-    at = 0
-    seen = time.monotonic()
-    while at < task.end:
-        messages = consumer.consume(_AT_ONCE, timeout=1.0)
-        now = time.monotonic()
-        if messages:
-            seen = now
-        elif now - seen > task.stall_seconds:
-            raise TimedOutError(
-                f"{task.target}-{task.partition} could be read to offset {at} only, its end is {task.end}",
-                remedy="look for an open transaction on the target, or a broker that is down",
-            )
-        for message in messages:
-            error = message.error()
-            if error is None:
-                at = (message.offset() or 0) + 1
-                yield message
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name has the underscore
-                at = max(at, message.offset() or 0)
-            else:
-                raise ClusterTransientError(f"reading {task.target}-{task.partition}: {error.str()}")
-
-
-_AT_ONCE: Final = 1000
