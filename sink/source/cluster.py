@@ -35,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 
 from backup_avro.errors import ConfigError, TandemError
 from sink.source import admin_errors, client_config, topic_id
-from sink.source.errors import ClusterUnreachableError, UnknownTopicError
+from sink.source.errors import ClusterTransientError, ClusterUnreachableError, UnknownTopicError
 from sink.source.fetched import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class _Quiet:
 _TOPICS_AT_ONCE = 200
 _PARTITIONS_AT_ONCE = 2_000
 _GROUPS_AT_ONCE = 16
+_LEADERLESS_S = 0.3
 
 # Recorded with their effective values even where nobody set them: they decide on what a restore has to watch for.
 ALWAYS_RECORDED = frozenset(
@@ -329,6 +330,25 @@ class ClusterAdmin:
         deadline = self._deadline()
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, tuple[int, int]] = {}
+        left = dict(at)
+        while left:
+            try:
+                self._list_offsets(left, level, deadline, found)
+            except ClusterTransientError:
+                # A topic that was made just now, or lost its leader: most partitions answer, the others soon.
+                if time.monotonic() + _LEADERLESS_S >= deadline:
+                    raise
+                time.sleep(_LEADERLESS_S)
+            left = {tp: when for tp, when in left.items() if tp not in found}
+        return found
+
+    def _list_offsets(
+        self,
+        at: Mapping[tuple[str, int], str | int],
+        level: IsolationLevel,
+        deadline: float,
+        found: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
         for chunk in _chunks(sorted(at), _PARTITIONS_AT_ONCE):
             asks = {_Partition(topic, number): _spec(at[topic, number]) for topic, number in chunk}
             futures = self._sync(
@@ -342,7 +362,6 @@ class ClusterAdmin:
                     info.offset,
                     -1 if info.leader_epoch is None else info.leader_epoch,
                 )
-        return found
 
     # Calls
 
