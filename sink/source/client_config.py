@@ -161,7 +161,7 @@ _IGNORED = frozenset(
         "api.version.request.timeout.ms", "auto.commit.interval.ms", "batch.num.messages", "batch.size",
         "broker.address.ttl", "broker.version.fallback", "builtin.features", "client.rack", "client.software.name",
         "client.software.version", "compression.codec", "compression.level", "compression.type",
-        "consume.callback.max.messages", "coordinator.query.interval.ms", "debug", "default.topic.config",
+        "consume.callback.max.messages", "coordinator.query.interval.ms", "debug",
         "delivery.report.only.error", "delivery.timeout.ms", "enable.auto.offset.store", "enable.gapless.guarantee",
         "enable.idempotence", "enable.metrics.push", "enable.partition.eof", "enable.random.seed",
         "enable.sparse.connections", "fetch.error.backoff.ms", "fetch.min.bytes", "fetch.queue.backoff.ms",
