@@ -1,0 +1,207 @@
+"""Stand-ins at the seams: a store in memory that can fail, a cluster, a source that plays a script."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from backup_avro.chain import GroupOffset, Topic
+from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
+from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+
+Fault = Callable[[str, str], Exception | None]
+Event = Fetched | AtHead | FetchFault
+
+
+def no_fault(operation: str, key: str) -> Exception | None:
+    """Everything works."""
+    del operation, key
+    return None
+
+
+@dataclass
+class MemoryStore:
+    """Objects in a dictionary. `before` and `after` may make an operation fail: before or after it took effect.
+
+    They are asked with the operation's name and key. `clock_ms` is the store's time, moved by whoever owns it.
+    """
+
+    clock_ms: int = 1_000_000
+    step_ms: int = 1
+    before: Fault = no_fault
+    after: Fault = no_fault
+    objects: dict[str, bytes] = field(default_factory=dict)
+    log: list[tuple[str, str]] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def url(self) -> str:
+        """A root."""
+        return "memory:///"
+
+    def _do(self, operation: str, key: str) -> None:
+        self.log.append((operation, key))
+        error = self.before(operation, key)
+        if error is not None:
+            raise error
+
+    def _done(self, operation: str, key: str) -> None:
+        error = self.after(operation, key)
+        if error is not None:
+            raise error
+
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+        """Create `key` unless it exists."""
+        self._do("put", key)
+        with self._lock:
+            outcome = Put.EXISTS if key in self.objects else Put.CREATED
+            self.objects.setdefault(key, bytes(body))
+        self._done("put", key)
+        return outcome
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes of an object."""
+        self._do("get", key)
+        try:
+            return self.objects[key][start:end]
+        except KeyError:
+            raise ObjectMissingError(key) from None
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return what is known of an object."""
+        self._do("head", key)
+        data = self.objects.get(key)
+        return None if data is None else ObjectInfo(key=key, size=len(data), modified=self.now())
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield objects in order."""
+        self._do("list", prefix)
+        with self._lock:
+            found = sorted(key for key in self.objects if key.startswith(prefix) and key > (after or ""))
+        for key in found:
+            yield ObjectInfo(key=key, size=len(self.objects.get(key, b"")), modified=self.now())
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """Yield the next path segments."""
+        rest = (key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
+        yield from sorted({name.split("/")[0] for name in rest if "/" in name})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects."""
+        for key in keys:
+            self._do("delete", key)
+            self.objects.pop(key, None)
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        """There are none."""
+        self._do("uploads", prefix)
+        yield from ()
+
+    def abort_upload(self, upload: UploadInfo) -> None:
+        """There are none."""
+
+    def now(self) -> datetime:
+        """The store's clock, which goes on a little with every look."""
+        with self._lock:
+            self.clock_ms += self.step_ms
+            return datetime.fromtimestamp(self.clock_ms / 1000, UTC)
+
+    def probe(self, prefix: str) -> tuple[str, ...]:
+        """It is fit."""
+        del prefix
+        return ()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass
+class StandInCluster:
+    """A cluster whose topics the test changes. `hidden` topics are missing from answers about ids alone."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    hidden: set[str] = field(default_factory=set)
+    error: Exception | None = None
+
+    def _answer(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def guarded(self) -> Sequence[Topic]:
+        """All topics."""
+        self._answer()
+        return list(self.topics.values())
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The ids of those that exist and are not hidden."""
+        self._answer()
+        return {name: self.topics[name].topic_id for name in names if name in self.topics and name not in self.hidden}
+
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
+        """What the test set."""
+        del topics
+        self._answer()
+        return self.groups
+
+
+@dataclass
+class ScriptedSource:
+    """One lane. `answer` is asked at each poll with the positions of the assigned partitions, and returns events."""
+
+    ends: dict[TopicPartition, tuple[int, int]]
+    answer: Callable[[ScriptedSource], list[Event]]
+    starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    leader: dict[TopicPartition, int] = field(default_factory=dict)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    closed: bool = False
+    error: Exception | None = None
+
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Begin to fetch."""
+        del last_epoch
+        assert tp not in self.positions, "assigned twice"
+        self.positions[tp] = offset
+
+    def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go somewhere else."""
+        del last_epoch
+        assert tp in self.positions
+        self.positions[tp] = offset
+
+    def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go on."""
+        assert offset >= self.positions[tp]
+        self.seek(tp, offset, last_epoch)
+
+    def unassign(self, tp: TopicPartition) -> None:
+        """Stop."""
+        del self.positions[tp]
+
+    def poll(self, timeout_s: float) -> Sequence[Event]:
+        """Play on."""
+        if self.error is not None:
+            raise self.error
+        events = self.answer(self)
+        if not events:
+            threading.Event().wait(min(timeout_s, 0.01))
+        return events
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The ends that the test set."""
+        return {tp: self.ends[tp] for tp in tps if tp in self.ends}
+
+    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """0 unless the test says otherwise."""
+        return {tp: self.starts.get(tp, (0, 0)) for tp in tps}
+
+    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Broker 1 unless the test says otherwise; -1 for none."""
+        found = {tp: (self.leader.get(tp, 1), 1) for tp in tps}
+        return {tp: who for tp, who in found.items() if who[0] >= 0}
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True

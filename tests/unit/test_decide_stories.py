@@ -1,0 +1,438 @@
+"""Deciding: each story is a picture of the world, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from chains import Chain, complete_generation, guarded, key, position, topic
+
+from backup_avro.chain import Base, Kind
+from controller import decide as decisions
+from controller.decide import AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Reason, Seal, StartPipeline, TakeOver
+from controller.machine import TABLE, RoleMachine
+from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+
+K = key()
+POLICY = Policy(
+    first="a",
+    rotation_interval_s=1000.0,
+    liveness_timeout_s=60.0,
+    peer_timeout_s=30.0,
+    handover_timeout_s=20.0,
+    heartbeat_s=5.0,
+    flush_interval_s=10.0,
+)
+RUNNING = PipelineState(started_mono=0.0)
+DRAINED = PipelineState(started_mono=0.0, draining=True, drained_mono=490.0)
+HEARD = Peer(instance="b", heard_mono=499.0, progressed_mono=499.0)
+SILENT = Peer(instance="b", heard_mono=400.0, progressed_mono=400.0)
+
+
+def look(*chains: Chain, **how: Any) -> Observation:
+    """What instance a sees at 500 s of its life, as incarnation a-1, with a peer that is well."""
+    states = tuple(chain.state for chain in chains)
+    fields: dict[str, Any] = {
+        "now_mono": 500.0,
+        "at": 500_000,
+        "me": "a",
+        "incarnation": "a-1",
+        "started_mono": 0.0,
+        "generations": states,
+        "newest": max((state.number for state in states), default=0),
+        "guarded": guarded(topic()),
+        "peer": HEARD,
+    }
+    return Observation(**(fields | how))
+
+
+def mine(number: int, offset: int = 10, **how: Any) -> Chain:
+    """A COMPLETE generation of a."""
+    return complete_generation(number, {K: offset}, instance="a", **how)
+
+
+def peers(number: int, offset: int = 10, **how: Any) -> Chain:
+    """A COMPLETE generation of b."""
+    return complete_generation(number, {K: offset}, instance="b", **how)
+
+
+def building(number: int, instance: str = "a", **how: Any) -> Chain:
+    """A generation whose base is not done."""
+    fields: dict[str, Any] = {"offset": 10, "base": Base(start=0, end=10, leader=1)} | how
+    chain = Chain(number=number, instance=instance, incarnation=f"{instance}-1").open()
+    return chain.commit({K: position(**fields)})
+
+
+def went(chain: Chain, incarnation: str) -> Chain:
+    """The chain, held by an earlier incarnation: not by the one that looks."""
+    return chain.takeover(incarnation)
+
+
+CLAIM_2 = ClaimNext(generation=2, reason=Reason.ACTIVE_SILENT)
+START = StartPipeline(generation=1, reason=Reason.STEADY)
+
+STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason]] = {
+    "first start: the one that goes first claims": (
+        look(),
+        Role.PASSIVE,
+        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "first start: the other one waits": (
+        look(me="b", peer=replace(HEARD, instance="a")),
+        Role.PASSIVE,
+        (),
+        Reason.WAITING_FOR_FIRST,
+    ),
+    "first start: the first one is absent": (
+        look(me="b", peer=Peer(instance="a")),
+        Role.PASSIVE,
+        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "first start: absent, but not for long enough": (
+        look(me="b", peer=Peer(instance="a"), started_mono=450.0),
+        Role.PASSIVE,
+        (),
+        Reason.WAITING_FOR_FIRST,
+    ),
+    "the brokers do not answer": (look(guarded=None), Role.PASSIVE, (), Reason.WAITING_FOR_BROKERS),
+    "my claim is on its way to OPEN": (look(Chain(claimed_at=499_000)), Role.PASSIVE, (), Reason.STEADY),
+    "the peer's claim is on its way to OPEN": (
+        look(Chain(instance="b", incarnation="b-1", claimed_at=499_000)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "a claim of an earlier life of mine was never opened": (
+        look(Chain(incarnation="a-0", claimed_at=499_000)),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "a claim of the peer was never opened": (
+        look(Chain(instance="b", incarnation="b-1", claimed_at=0)),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "my generation is read": (look(building(1)), Role.CATCH_UP, (START,), Reason.STEADY),
+    "it is being read": (look(building(1), pipelines={1: RUNNING}), Role.CATCH_UP, (), Reason.STEADY),
+    "a start under way is not repeated": (
+        look(building(1), tasks=frozenset({("StartPipeline", 1)})),
+        Role.CATCH_UP,
+        (),
+        Reason.STEADY,
+    ),
+    "a failed pipeline rests": (
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=498.0)}),
+        Role.CATCH_UP,
+        (),
+        Reason.STEADY,
+    ),
+    "a failed pipeline is started again": (
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=490.0)}),
+        Role.CATCH_UP,
+        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
+        Reason.STEADY,
+    ),
+    "all is read through": (
+        look(building(1, base=None, offset=10), pipelines={1: RUNNING}),
+        Role.CATCH_UP,
+        (Complete(generation=1, reason=Reason.READ_THROUGH),),
+        Reason.STEADY,
+    ),
+    "all is read through, but who knows what is guarded": (
+        look(building(1, base=None, offset=10), pipelines={1: RUNNING}, guarded=None),
+        Role.CATCH_UP,
+        (),
+        Reason.WAITING_FOR_BROKERS,
+    ),
+    "I am Active": (look(mine(1), pipelines={1: RUNNING}), Role.ACTIVE, (), Reason.STEADY),
+    "rotation is due: the peer is asked": (
+        look(mine(1), pipelines={1: RUNNING}, at=1_000_000),
+        Role.ACTIVE,
+        (AskPeer(generation=2, reason=Reason.ROTATION_DUE),),
+        Reason.ROTATION_DUE,
+    ),
+    "asked a while ago": (
+        look(mine(1), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 471.0}),
+        Role.ACTIVE,
+        (AskPeer(generation=2, reason=Reason.ROTATION_DUE),),
+        Reason.ROTATION_DUE,
+    ),
+    "the peer is dead when its turn comes: I build the next beside mine": (
+        look(mine(1), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 470.0}, peer=SILENT),
+        Role.ACTIVE,
+        (ClaimNext(generation=2, reason=Reason.PEER_SILENT, detail="the generation is due for rotation"),),
+        Reason.PEER_SILENT,
+    ),
+    "the peer claimed and died: the next number is asked for": (
+        look(mine(1), building(2, "b"), pipelines={1: RUNNING}, at=1_000_000, asked_mono={2: 0.0}, peer=SILENT),
+        Role.ACTIVE,
+        (AskPeer(generation=3, reason=Reason.ROTATION_DUE),),
+        Reason.ROTATION_DUE,
+    ),
+    "the peer builds": (
+        look(mine(1), building(2, "b"), pipelines={1: RUNNING}, at=1_000_000),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "a survivor has two duties": (
+        look(mine(1), building(2), pipelines={1: RUNNING}, at=1_000_000, peer=SILENT),
+        Role.ACTIVE,
+        (StartPipeline(generation=2, reason=Reason.STEADY),),
+        Reason.STEADY,
+    ),
+    "a tainted Active asks at once": (
+        look(mine(1).taint(5), pipelines={1: RUNNING}),
+        Role.ACTIVE,
+        (AskPeer(generation=2, reason=Reason.TAINTED),),
+        Reason.TAINTED,
+    ),
+    "the peer is Active and well": (look(peers(1)), Role.PASSIVE, (), Reason.STEADY),
+    "the Active is silent": (look(peers(1), peer=SILENT), Role.PASSIVE, (CLAIM_2,), Reason.ACTIVE_SILENT),
+    "the Active was never heard, but I am new": (
+        look(peers(1), peer=Peer(instance="b"), started_mono=450.0),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "the Active talks, but its chain stands still": (
+        look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=100.0)),
+        Role.PASSIVE,
+        (CLAIM_2,),
+        Reason.ACTIVE_SILENT,
+    ),
+    "asked for the next turn": (
+        look(peers(1), activations=(Activation(request_id="x", target="a", generation=2, reason="test"),)),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.ASKED, detail="test"),),
+        Reason.ASKED,
+    ),
+    "asked for a turn that was taken, or somebody else": (
+        look(
+            peers(1),
+            activations=(
+                Activation(request_id="x", target="a", generation=1, reason=""),
+                Activation(request_id="y", target="b", generation=2, reason=""),
+            ),
+        ),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "restarted as Active": (
+        look(went(mine(1), "a-0")),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "restarted with two duties": (
+        look(went(mine(1), "a-0"), went(building(2), "a-0")),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED), TakeOver(generation=2, reason=Reason.RESTARTED)),
+        Reason.RESTARTED,
+    ),
+    "restarted while clearing": (
+        look(went(mine(1).seal().clearing(), "a-0"), peers(2)),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "a twin is alive": (
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=490.0)),
+        Role.PASSIVE,
+        (),
+        Reason.TWIN_ALIVE,
+    ),
+    "a twin may be alive: I have just started": (
+        look(went(mine(1), "a-0"), twin=Twin(known=True), started_mono=490.0),
+        Role.PASSIVE,
+        (),
+        Reason.TWIN_ALIVE,
+    ),
+    "a twin has been silent": (
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=484.0)),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "a twin said goodbye": (
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=499.0, left=True)),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "fenced": (
+        look(mine(1), pipelines={1: replace(RUNNING, fenced=True)}),
+        Role.HALTED,
+        (Halt(reason=Reason.FENCED),),
+        Reason.FENCED,
+    ),
+    "spoilt before COMPLETE: stop reading": (
+        look(peers(1), building(2).taint(3), pipelines={2: RUNNING}),
+        Role.PASSIVE,
+        (Drain(generation=2, reason=Reason.SPOILT),),
+        Reason.STEADY,
+    ),
+    "spoilt and stopping": (
+        look(peers(1), building(2).taint(3), pipelines={2: replace(RUNNING, draining=True)}),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "spoilt and stopped: let it go": (
+        look(peers(1), building(2).taint(3), pipelines={2: DRAINED}),
+        Role.PASSIVE,
+        (Clear(generation=2, clearing=building(2).clearing().state.clearing, reason=Reason.SPOILT),),  # type: ignore[arg-type]  # it is there
+        Reason.STEADY,
+    ),
+    "superseded while it was built": (
+        look(building(1), peers(2), pipelines={1: RUNNING}),
+        Role.PASSIVE,
+        (Drain(generation=1, reason=Reason.SUPERSEDED),),
+        Reason.STEADY,
+    ),
+    "a successor is COMPLETE and well: drain": (
+        look(mine(1), peers(2), pipelines={1: RUNNING}),
+        Role.ACTIVE,
+        (Drain(generation=1, reason=Reason.HANDOVER),),
+        Reason.STEADY,
+    ),
+    "a successor is behind and its owner is dead: read on": (
+        look(mine(1, 11), peers(2), pipelines={1: RUNNING}, peer=SILENT),
+        Role.ACTIVE,
+        (ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT),),
+        Reason.ACTIVE_SILENT,
+    ),
+    "a tainted successor is none": (
+        look(mine(1), peers(2).taint(5), pipelines={1: RUNNING}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "draining": (
+        look(mine(1), peers(2), pipelines={1: replace(RUNNING, draining=True)}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "the drain failed: begin again": (
+        look(mine(1, 11), peers(2), pipelines={1: replace(RUNNING, draining=True, failed_mono=490.0)}),
+        Role.ACTIVE,
+        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
+        Reason.STEADY,
+    ),
+    "drained and covered: seal": (
+        look(mine(1), peers(2), pipelines={1: DRAINED}),
+        Role.ACTIVE,
+        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
+        Reason.STEADY,
+    ),
+    "restarted and covered: seal without reading": (
+        look(mine(1), peers(2)),
+        Role.ACTIVE,
+        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
+        Reason.STEADY,
+    ),
+    "drained and not covered yet": (
+        look(mine(1, 11), peers(2), pipelines={1: DRAINED}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "drained and not covered in time: read on": (
+        look(mine(1, 11), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}),
+        Role.ACTIVE,
+        (StartPipeline(generation=1, reason=Reason.NOT_COVERED_IN_TIME, resumed=True),),
+        Reason.STEADY,
+    ),
+    "resumed a moment ago: no new drain yet": (
+        look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=481.0, resumed=True)}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "sealed and covered: clear": (
+        look(mine(1).seal(), peers(2)),
+        Role.PASSIVE,
+        (Clear(generation=1, clearing=mine(1).seal().clearing().state.clearing, reason=Reason.COVERED),),  # type: ignore[arg-type]  # it is there
+        Reason.STEADY,
+    ),
+    "sealed, but what covered it is gone or tainted": (
+        look(mine(1).seal(), peers(2).taint(5)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "sealed, and all of it stays": (
+        look(mine(1).seal(), peers(2, 5), guarded=guarded(topic("other"))),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "CLEARING is finished, whatever was covered": (
+        look(mine(1).seal().clearing()),
+        Role.PASSIVE,
+        (
+            Clear(generation=1, clearing=mine(1).seal().clearing().state.clearing, reason=Reason.COVERED),  # type: ignore[arg-type]  # it is there
+            ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),
+        ),
+        Reason.NOTHING_EXISTS,
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "role", "actions", "reason"), STORIES.values(), ids=STORIES.keys())
+def test_a_story(seen: Observation, role: Role, actions: tuple[decisions.Action, ...], reason: Reason) -> None:
+    """What is seen decides role, actions and the reason that is shown."""
+    decision = decisions.decide(Role.PASSIVE, seen, POLICY)
+    assert decision.actions == actions
+    assert (decision.role, decision.reason) == (role, reason)
+
+
+def test_halted_stays_halted() -> None:
+    """Whatever is seen."""
+    assert decisions.decide(Role.HALTED, look(), POLICY).role is Role.HALTED
+
+
+def test_the_newest_sealed_generations_are_retained() -> None:
+    """The youngest k sealed ones stay for deeper windows; one that is let go in part counts no more."""
+    policy = replace(POLICY, retain_generations=1)
+    one, two, three = mine(1).seal(), mine(2).seal(), peers(3)
+
+    def cleared() -> list[int]:
+        actions = decisions.decide(Role.PASSIVE, look(one, two, three), policy).actions
+        return [action.generation for action in actions if isinstance(action, Clear)]
+
+    assert cleared() == [1]
+    two.clearing(stays=[K]).cleared()
+    assert cleared() == [2]
+
+
+def test_the_table_leads_everywhere_it_must() -> None:
+    """From each role to each other one but out of Halted, by one trigger."""
+    for source in Role:
+        for target in Role:
+            machine = RoleMachine()
+            machine.state = source.value
+            if source is target:
+                assert machine.move_to(target) is None
+            elif any((a, b) == (source, target) for _, a, b in TABLE):
+                assert machine.move_to(target) in {name for name, a, b in TABLE if (a, b) == (source, target)}
+                assert machine.role is target
+            else:
+                assert source is Role.HALTED
+                with pytest.raises(ValueError, match="no transition leads from Halted"):
+                    machine.move_to(target)
+
+
+def test_an_empty_generation_has_nothing_to_read_through() -> None:
+    """COMPLETE with no partitions at all: only when nothing is guarded."""
+    chain = Chain().open()
+    chain.append(Kind.CONFIRM)
+    decision = decisions.decide(Role.CATCH_UP, look(chain, pipelines={1: RUNNING}), POLICY)
+    assert decision.actions == ()
