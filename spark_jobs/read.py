@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from backup_avro import layout
 from backup_avro.binary import BinaryReader
 from backup_avro.chain import StoredObject, sha256_hex
 from backup_avro.container import Codec, Header, decode_header, decompress, iter_blocks
-from backup_avro.errors import DamagedError
+from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.record import decode_body
 from backup_avro.record_v1 import decoder_for
 from backup_avro.selection import Slice
@@ -40,6 +41,12 @@ class StoreAddress:
     def open(self) -> ObjectStore:
         """Return the store of this process for this address; it is opened once and never closed."""
         return _open(self)
+
+
+def require_pair(address: StoreAddress, pair: str) -> None:
+    """Look for the pair's first claim, before Spark starts for nothing. Raises ConfigError or the store's errors."""
+    if address.open().head(layout.claim_key(layout.check_name(pair, "pair"), 1)) is None:
+        raise ConfigError(f"pair {pair} has no generation under {address.root}", remedy="check pair and store.root")
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from backup_avro import layout
 from backup_avro.chain import Clearing, Entry, Kind
-from backup_avro.errors import ConfigError, RefusedError, TandemError
+from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import ChainError, Generation
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -22,7 +22,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.clear import clear
 from sink.object_store import ObjectStore, UploadInfo
 from spark_jobs.listing import list_prefixes
-from spark_jobs.read import StoreAddress
+from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, make_plan
 from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, Takeover, still
 
@@ -64,11 +64,8 @@ class Janitor:
 
         A damaged chain stops all of it: what can't be read can't be judged.
         """
+        require_pair(self._address, self._pair)
         self._reader.refresh()
-        if not self._reader.newest:
-            raise ConfigError(
-                f"pair {self._pair} has no generation under {self._store.url}", remedy="check pair and store.root"
-            )
         folders = list(self._folders())
         listed = list_prefixes(self._spark, self._address, folders)
         uploads = list(self._store.list_uploads(f"{self._pair}/"))

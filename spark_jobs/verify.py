@@ -17,7 +17,7 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes
-from spark_jobs.read import StoreAddress
+from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def verify(
     is a finding, and the other generations are still verified.
     """
     store = address.open()
+    require_pair(address, pair)
     reader = ChainReader(store, pair)
     numbers = [generation] if generation is not None else _numbers(reader)
     with pins.held(store, pair, numbers, owner="verify"):
@@ -84,10 +85,6 @@ def _numbers(reader: ChainReader) -> list[int]:
         found = [state.number for state in reader.refresh()]
     except DamagedError:
         found = list(range(1, reader.newest + 1))
-    if not found and not reader.newest:
-        raise ConfigError(
-            f"pair {reader.pair} has no generation under {reader.store.url}", remedy="check pair and store.root"
-        )
     return found
 
 

@@ -55,7 +55,7 @@ def retention(
     chain. Safe beside running instances: each step is looked at once more before it is carried out.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.retention import Janitor  # noqa: PLC0415 - likewise
     from spark_jobs.retention_steps import Rules  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
@@ -68,6 +68,7 @@ def retention(
     )
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"planning retention of pair {loaded.pair} in {loaded.store.root} on {master}")
+    require_pair(address, loaded.pair)
     with session(master, name=f"tandem retention {loaded.pair}") as spark:
         janitor = Janitor(spark, address, loaded.pair, rules)
         plan = janitor.plan()

@@ -41,7 +41,7 @@ def verify(
     of each partition that nothing is there twice and nothing lies outside what was read. Exit code 3 on any mismatch.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
     from spark_jobs.verify import verify as run  # noqa: PLC0415 - likewise
 
@@ -49,6 +49,7 @@ def verify(
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
+    require_pair(address, loaded.pair)
     with session(master, name=f"tandem verify {loaded.pair}") as spark:
         result = run(spark, address, loaded.pair, generation=generation, tell=_tell)
     seconds = round(time.monotonic() - began, 1)
