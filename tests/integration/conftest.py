@@ -1,12 +1,18 @@
-"""One Spark session for all tests that need one: starting it takes seconds."""
+"""One Spark session for all tests that need one: starting it takes seconds. Pairs of instances, gone with the test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from instances import Pair, PairMaker, store_section
 
+from controller.sandbox.kafka import KafkaServer
+from controller.sandbox.s3 import S3Server
 from spark_jobs.session import build_session
 from spark_jobs.source import register
 
@@ -21,3 +27,27 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def new_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PairMaker]:
+    """Makes pairs whose processes end with the test."""
+    numbers = itertools.count(1)
+    with ExitStack() as stack:
+
+        def make(
+            topics: Sequence[str] = (),
+            *,
+            kafka: KafkaServer | None = None,
+            s3: S3Server | None = None,
+            **sections: Any,
+        ) -> Pair:
+            kafka = kafka or request.getfixturevalue("kafka")
+            s3 = s3 or request.getfixturevalue("s3")
+            folder = tmp_path / f"pair-{next(numbers)}"
+            folder.mkdir()
+            root = f"s3://{s3.bucket}/{tmp_path.parent.name}-{tmp_path.name}/{folder.name}"
+            pair = Pair(folder, bootstrap=kafka.bootstrap, store=store_section(root, s3), topics=topics, **sections)
+            return stack.enter_context(pair)
+
+        yield make
