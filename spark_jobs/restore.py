@@ -292,7 +292,7 @@ class _Run:
             loaded = self._load(targets)
             load_seconds = time.monotonic() - began
             began = time.monotonic()
-            checked = self._check(loaded, self._target.look(targets))
+            checked = self._check(loaded, targets)
             check_seconds = time.monotonic() - began
         mismatches = tuple(item for item in checked if not item.same)
         if not mismatches:
@@ -418,6 +418,7 @@ class _Run:
 
     def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         self._told.phase("verifying")
+        targets = self._target.look(targets)
         known = {(item.target, item.partition): item for item in loaded}
         tasks = []
         for name, target in targets.items():

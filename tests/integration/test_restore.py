@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from backup_avro.errors import RefusedError
+from backup_avro.errors import ExitCode, RefusedError
 from backup_avro.record import Record, TimestampType
+from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
+from controller.sandbox.s3 import REGION, S3Server
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
-from sink.source.cluster import ClusterAdmin
 from spark_jobs import progress as marks
 from spark_jobs.progress import PlanState, State, View
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Options, Report, check_consent, prepare, restore
-from spark_jobs.restore_load import Pace
-from spark_jobs.restore_plan import Naming
+from spark_jobs.restore import Options, Report, Told, describe, prepare, restore
+from spark_jobs.restore_load import Cluster, LoadTask, Pace, load
+from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_target import Target
 
 if TYPE_CHECKING:
@@ -83,25 +85,35 @@ class Case:
         self.spark = spark
         self.props = {"bootstrap.servers": kafka.bootstrap}
         self.target = Target(self.props)
+        self.admin = self.target.admin
+        self.settings = StoreSettings()
 
     @property
     def reader(self) -> ChainReader:
         """A fresh look at the chains."""
         return ChainReader(self.store, PAIR)
 
-    def restore(self, options: Options) -> Report:
+    @property
+    def address(self) -> StoreAddress:
+        """The store, for workers."""
+        return StoreAddress(root=self.root, settings=self.settings)
+
+    def restore(self, options: Options, tell: Told | None = None) -> Report:
         """Restore now."""
         return restore(
             self.spark,
-            StoreAddress(root=self.root, settings=StoreSettings()),
+            self.address,
             self.reader,
             self.target,
             options,
             now=lambda: round(time.time() * 1000),
+            tell=tell,
         )
 
     def states(self) -> list[PlanState]:
         """What the progress topic says of all plans."""
+        if not marks.exists(self.admin):
+            return []
         with marks.following(self.props, View.PLANS) as follower:
             return list(follower.catch_up().plans.values())
 
@@ -162,3 +174,302 @@ def test_every_field_comes_back(case: Case, topic_name: str) -> None:
     assert [item.null_keys for item in topic.partitions] == [2, 0, 0]
     assert any("no key" in note for note in topic.notes)
     assert any("CreateTime" in note for note in topic.notes)
+
+
+def _backup(case: Case, topic: str, *, partitions: int = 1, count: int = 300, **config: str) -> Backup:
+    spec = TopicSpec(topic, partitions=partitions, config={"cleanup.policy": "compact", **config})
+    backup = Backup.claim(case.store, topics=[spec], block_records=50)
+    for number in range(partitions):
+        backup.commit(records(topic, number, range(count)))
+    backup.complete()
+    return backup
+
+
+class _CrashError(Exception):
+    """The end of a driver."""
+
+
+class _CrashAt(Told):
+    """Ends a run when a phase begins."""
+
+    def __init__(self, phase: str) -> None:
+        self.wanted = phase
+
+    def phase(self, text: str) -> None:
+        if text.startswith(self.wanted):
+            raise _CrashError
+
+
+class _Do(Told):
+    """Does something when a phase begins."""
+
+    def __init__(self, phase: str, action: Callable[[], object]) -> None:
+        self.wanted = phase
+        self.action = action
+
+    def phase(self, text: str) -> None:
+        if text == self.wanted:
+            self.action()
+
+
+def test_header_names_that_are_no_text(case: Case, topic_name: str) -> None:
+    """Header names that are no UTF-8, or hold NUL, are restored and read back; the usual client would die of them."""
+    names = ("\udcff\udc80", "n\x00l", "", "ok")
+    items = [
+        Record(topic=topic_name, partition=0, offset=n, key=b"k", value=b"v", headers=((name, b"x"), (name, None)))
+        for n, name in enumerate(names)
+    ]
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
+    backup.commit(items)
+    backup.complete()
+    report = case.restore(Options(naming=Naming(suffix=".restored")))
+    assert report.mismatches == ()
+    assert report.records == len(names)
+
+
+def test_a_dry_run_touches_nothing(case: Case, topic_name: str) -> None:
+    """The plan says what would be read and written; no topic is made, no progress is written."""
+    _backup(case, topic_name, partitions=2)
+    before = case.states()
+    prepared = prepare(case.reader, case.target, Options(naming=Naming(suffix=".restored")))
+    document = describe(prepared, now=0)
+    [topic] = document["topics"]
+    assert [(item["partition"], item["objects"], item["records"]) for item in topic["partitions"]] == [
+        (0, 1, 300),
+        (1, 1, 300),
+    ]
+    assert topic["target"] == f"{topic_name}.restored"
+    assert not topic["targetExists"]
+    assert case.admin.topics([f"{topic_name}.restored"]) == []
+    assert case.states() == before
+
+
+def test_the_recorded_config_comes_last(case: Case, topic_name: str) -> None:
+    """While loading nothing can expire or be refused; afterwards the topic has what was recorded, and no more."""
+    recorded = {"retention.ms": "777", "max.message.bytes": "123456", "segment.bytes": "2000000", "nonsense": "1"}
+    _backup(case, topic_name, **recorded)
+    target = f"{topic_name}.restored"
+    seen: list[dict[str, str]] = []
+    report = case.restore(
+        Options(naming=Naming(suffix=".restored")),
+        _Do("verifying", lambda: seen.append(case.admin.config([target])[target])),
+    )
+    [loading] = seen
+    assert (loading["cleanup.policy"], loading["retention.ms"], loading["message.timestamp.type"]) == (
+        "delete",
+        "-1",
+        "CreateTime",
+    )
+    assert int(loading["max.message.bytes"]) > 100_000_000
+    after = case.admin.config([target])[target]
+    assert after["cleanup.policy"] == "compact"
+    assert {key: after[key] for key in recorded if key != "nonsense"} == {
+        key: value for key, value in recorded.items() if key != "nonsense"
+    }
+    assert not {"message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "segment.ms"} & after.keys()
+    [topic] = report.topics
+    assert any("nonsense could not be set" in note for note in topic.notes)
+
+
+def test_the_loading_config_can_be_kept(case: Case, topic_name: str) -> None:
+    """With keep_load_config nothing is compacted or deleted until somebody decides."""
+    _backup(case, topic_name)
+    case.restore(Options(naming=Naming(suffix=".restored"), keep_load_config=True))
+    after = case.admin.config([f"{topic_name}.restored"])[f"{topic_name}.restored"]
+    assert (after["cleanup.policy"], after["retention.ms"]) == ("delete", "-1")
+
+
+def test_a_retention_that_would_delete_at_once_needs_consent(case: Case, topic_name: str) -> None:
+    """Records older than the recorded retention are restored only if the user agrees to lose them, or keeps them."""
+    _backup(case, topic_name, **{"cleanup.policy": "delete", "retention.ms": "60000"})
+    naming = Naming(suffix=".restored")
+    with pytest.raises(RefusedError, match="300 to 300 of 300"):
+        case.restore(Options(naming=naming))
+    assert case.admin.topics([f"{topic_name}.restored"]) == []
+    assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
+
+
+@pytest.mark.parametrize("what", ["records", "partitions"])
+def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make_topic: TopicMaker, what: str) -> None:
+    """A target with records or another number of partitions is refused, and left as it was."""
+    _backup(case, topic_name, partitions=1)
+    target = make_topic(compacted=False, partitions=2 if what == "partitions" else 1)
+    if what == "records":
+        _produce(case, target, b"mine")
+    with pytest.raises(RefusedError, match="not empty" if what == "records" else "2 partitions"):
+        case.restore(Options(naming=Naming(only=target)))
+    if what == "records":
+        assert [row[1] for row in read_all(case.kafka.bootstrap, target, 0)] == [b"mine"]
+
+
+def _produce(case: Case, topic: str, key: bytes) -> None:
+    producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
+    producer.produce(topic, key=key, value=b"x", partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_an_empty_topic_is_taken(case: Case, topic_name: str, make_topic: TopicMaker) -> None:
+    """An existing empty topic with the right partitions is prepared, loaded, and configured as recorded."""
+    backup = _backup(case, topic_name)
+    target = make_topic(compacted=True)
+    report = case.restore(Options(naming=Naming(renamed={topic_name: target})))
+    assert report.mismatches == ()
+    assert len(read_all(case.kafka.bootstrap, target, 0)) == 300
+    assert backup.number == 1
+
+
+def test_a_stranger_in_the_target_is_found(case: Case, topic_name: str) -> None:
+    """A record that somebody else writes meanwhile is a mismatch; the recorded config is not set."""
+    _backup(case, topic_name)
+    target = f"{topic_name}.restored"
+    report = case.restore(
+        Options(naming=Naming(suffix=".restored")), _Do("verifying", lambda: _produce(case, target, b"stranger"))
+    )
+    [found] = report.mismatches
+    assert (found.records, found.expected_records) == (301, 300)
+    assert case.admin.config([target])[target]["cleanup.policy"] == "delete"
+
+
+@pytest.mark.parametrize("phase", ["loading", "verifying", "setting"])
+def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) -> None:
+    """Whatever step a driver dies in, the same call goes on with the same plan, though the backup has grown."""
+    backup = _backup(case, topic_name, partitions=2)
+    options = Options(naming=Naming(suffix=".restored"))
+    with pytest.raises(_CrashError):
+        case.restore(options, _CrashAt(phase))
+    backup.commit(records(topic_name, 0, range(300, 310)))
+    report = case.restore(options)
+    assert report.mismatches == ()
+    assert report.records == 600
+    assert report.resumed == (0 if phase == "loading" else 600)
+    target = f"{topic_name}.restored"
+    assert len(read_all(case.kafka.bootstrap, target, 0)) == 300
+    assert case.admin.config([target])[target]["cleanup.policy"] == "compact"
+    with pytest.raises(RefusedError, match="restored before"):
+        case.restore(options)
+
+
+def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case, topic_name: str) -> None:
+    """Going on with another plan could bring deleted keys back to life: refused unless the target is emptied."""
+    backup = _backup(case, topic_name, partitions=2)
+    with pytest.raises(_CrashError):
+        case.restore(Options(naming=Naming(suffix=".restored")), _CrashAt("verifying"))
+    second = Backup.claim(
+        case.store, topics=[TopicSpec(topic_name, partitions=2)], number=2, instance="b", block_records=50
+    )
+    second.commit(records(topic_name, 0, range(300)) + records(topic_name, 1, range(300)))
+    second.complete()
+    assert backup.number == 1
+    with pytest.raises(RefusedError, match="not of this very plan"):
+        case.restore(Options(naming=Naming(suffix=".restored"), generation=2))
+
+
+def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None:
+    """A worker of a plan that another one displaced stops before it writes, and does not fence its successor."""
+    _backup(case, topic_name)
+    target = f"{topic_name}.restored"
+    before = {state.plan for state in case.states()}
+    with pytest.raises(_CrashError):
+        case.restore(Options(naming=Naming(only=target)), _CrashAt("loading"))
+    [old] = [state for state in case.states() if state.plan not in before]
+    second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
+    second.commit(records(topic_name, 0, range(250)))
+    second.complete()
+    zombie = LoadTask(
+        plan=old.plan,
+        run=old.run,
+        topic=topic_name,
+        topic_id=next(iter(old.sources)),
+        partition=0,
+        target=target,
+        target_topic_id=old.targets[target],
+        transactional_id=transactional_id(old.plan, next(iter(old.sources)), 0),
+        slices=make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1).topics[0].partitions[0].slices,
+        store=case.address,
+        cluster=Cluster(props=case.props),
+    )
+
+    def come_back() -> None:
+        with pytest.raises(RefusedError, match="taken over"):
+            load(zombie)
+
+    report = case.restore(Options(naming=Naming(only=target), generation=2), _Do("loading", come_back))
+    assert report.mismatches == ()
+    # Generation 2 reaches offset 250; what lies above comes from generation 1.
+    assert read_all(case.kafka.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(300)))
+    assert {state.plan: state.state for state in case.states()}[old.plan] is State.ABANDONED
+
+
+def test_a_pin_is_held_meanwhile(case: Case, topic_name: str) -> None:
+    """The generation is pinned from before the load to the end, and no longer."""
+    _backup(case, topic_name)
+    seen: list[list[int | None]] = []
+    case.restore(
+        Options(naming=Naming(suffix=".restored")),
+        _Do("verifying", lambda: seen.append([pin.generation for pin in pins.list_pins(case.store, PAIR)])),
+    )
+    assert seen == [[1]]
+    assert pins.list_pins(case.store, PAIR) == []
+
+
+def test_a_broker_that_dies_in_mid_load(
+    case: Case, topic_name: str, own_kafka: Callable[..., KafkaServer], tmp_path: Path
+) -> None:
+    """A broker killed and started again while a worker loads costs time: nothing is lost, nothing is twice."""
+    server = own_kafka()
+    backup = _backup(case, topic_name, count=20_000)
+    own = Case(tmp_path, server, case.spark)
+    target = f"{topic_name}.restored"
+
+    def stumble() -> None:
+        time.sleep(3)
+        server.kill()
+        time.sleep(2)
+        server.start()
+
+    chaos = threading.Thread(target=stumble)
+    pace = Pace(batch_records=50, in_flight_bytes=0, commit_seconds=0.3, answer_seconds=15.0)
+    report = own.restore(Options(naming=Naming(only=target), pace=pace), _Do("loading", chaos.start))
+    chaos.join()
+    assert report.mismatches == ()
+    assert read_all(server.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(20_000)))
+    assert backup.number == 1
+
+
+def test_the_command(
+    case: Case, topic_name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tandem restore` prints a document of kind Restore on stdout and uses the documented exit codes."""
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    _backup(case, topic_name, partitions=2)
+    place = ["restore", "--root", case.root, "--pair", PAIR, "--target-bootstrap-servers", case.kafka.bootstrap]
+    target = f"{topic_name}.restored"
+
+    def tandem(*more: str) -> tuple[int, dict[str, Any]]:
+        code = run([*place, *more, "-o", "json"])
+        out = capfd.readouterr().out
+        return code, json.loads(out) if out else {}
+
+    code, plan = tandem("--suffix", ".restored", "--dry-run")
+    assert (code, plan["kind"], plan["dryRun"], plan["topics"][0]["records"]) == (0, "Restore", True, 600)
+    assert tandem("--topics", "nowhere")[0] == ExitCode.USAGE
+    code, done = tandem("--to", target)
+    assert (code, done["kind"], done["verified"], done["records"]) == (0, "Restore", True, 600)
+    assert done["hash"] != plan["hash"] or done["topics"][0]["target"] == target
+    assert tandem("--to", target)[0] == ExitCode.REFUSED
+
+
+def test_from_s3(case: Case, s3: S3Server, bucket_root: str, topic_name: str) -> None:
+    """The same from an S3 server, with credentials that travel to the workers."""
+    settings = StoreSettings(
+        endpoint_url=s3.endpoint_url,
+        region=REGION,
+        addressing_style="path",
+        access_key_id=s3.key.access_key,
+        secret_access_key=s3.key.secret_key,
+    )
+    case.root, case.settings = bucket_root, settings
+    case.store = open_store(bucket_root, settings)
+    _backup(case, topic_name, partitions=2)
+    assert case.restore(Options(naming=Naming(suffix=".restored"))).mismatches == ()
+    assert len(read_all(case.kafka.bootstrap, f"{topic_name}.restored", 1)) == 300
