@@ -272,6 +272,7 @@ def _plan_lines(topic: Mapping[str, Any], options: Options) -> Iterator[str]:
 
 def _show_report(report: Report, seconds: float, form: OutputFormat) -> None:
     loaded = report.records - report.resumed
+    ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
     body = {
         "dryRun": False,
         "pair": report.plan.pair,
@@ -295,6 +296,7 @@ def _show_report(report: Report, seconds: float, form: OutputFormat) -> None:
                 "partitions": [
                     {
                         "partition": item.partition,
+                        "end": ends[topic.target, item.partition],
                         "records": item.records,
                         "tombstones": item.tombstones,
                         "nullKeys": item.null_keys,

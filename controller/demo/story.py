@@ -314,8 +314,7 @@ def _fields(record: Written) -> tuple[object, ...]:
 
 
 def _ends(document: dict[str, Any]) -> dict[int, int]:
-    plan = document.get("plan", document)
-    return {int(part["partition"]): int(part["end"]) for topic in plan["topics"] for part in topic["partitions"]}
+    return {int(part["partition"]): int(part["end"]) for topic in document["topics"] for part in topic["partitions"]}
 
 
 def _verdict(document: dict[str, Any]) -> str:

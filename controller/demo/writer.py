@@ -85,7 +85,13 @@ class Writer:
         self._topic = topic
         self._ledger = ledger
         self._producer: Any = Producer(
-            {"bootstrap.servers": bootstrap_servers, "compression.type": "lz4", "linger.ms": 20, "acks": "all"}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "compression.type": "lz4",
+                "linger.ms": 20,
+                "acks": "all",
+                "log_level": 0,  # librdkafka would tell the terminal that the sandbox stops
+            }
         )
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
