@@ -30,6 +30,7 @@ from controller.decide import (
     decide,
 )
 from controller.guard import as_guarded
+from controller.http import Health
 from controller.machine import RoleMachine
 from controller.observation import Observation, Peer, Role
 from controller.runs import Runs
@@ -47,6 +48,7 @@ _LOG = structlog.get_logger()
 _ASK_AGAIN_S = 10.0
 _POSITIONS_IN_HEARTBEAT = 200
 _LEAVE_S = 3.0
+_ALIVE_WITHIN_S = 60.0
 
 
 def new_incarnation() -> str:
@@ -90,6 +92,8 @@ class Instance:
         self._asked: dict[int, float] = {}
         self._asked_last: dict[int, float] = {}
         self._heartbeat_mono = 0.0
+        self._ticked = time.monotonic()
+        self._decided = False
         self._started = time.monotonic()
         self._last: Decision | None = None
 
@@ -120,6 +124,7 @@ class Instance:
     # --- observe ----------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self._ticked = time.monotonic()
         survey = self._surveyor.take()
         if survey is not None:
             self._topics = tuple(survey.topics)
@@ -128,6 +133,7 @@ class Instance:
             seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
             self._apply(decision)
+            self._decided = True
             for action in decision.actions:
                 self._execute(action)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
@@ -273,6 +279,31 @@ class Instance:
             lag_records=None if newest is None else newest.lag_records,
             positions=positions,
             details=details,
+        )
+
+    def health(self) -> Health:
+        """Return a picture for probes; safe to call from any thread."""
+        identity = self._parts.identity
+        reports = self._runs.reports()
+        status: dict[str, object] = {
+            "pair": identity.pair,
+            "instance": identity.instance,
+            "incarnation": identity.incarnation,
+            "role": self._machine.role.value,
+            "reason": self._last.reason.value if self._last is not None else None,
+            "store": self._watch.trouble,
+            "brokers": self._surveyor.trouble,
+            "pipelines": [
+                {"generation": report.generation, "lagRecords": report.lag_records, **_details(report)}
+                for report in reports
+            ],
+        }
+        return Health(
+            role=self._machine.role,
+            ready=self._decided and self._parts.coordination.caught_up,
+            ticked_s=time.monotonic() - self._ticked,
+            alive_within_s=max(_ALIVE_WITHIN_S, 10 * self._policy.heartbeat_s),
+            status=status,
         )
 
     # --- the end ----------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
     """
+    from controller.http import serve  # noqa: PLC0415
     from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
@@ -39,7 +40,13 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     store = store_of(settings)
     try:
         parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
-        return int(Instance(settings, parts, stop=stop, wake=wake).run())
+        instance = Instance(settings, parts, stop=stop, wake=wake)
+        server = None if settings.http.address is None else serve(settings.http.address, instance.health)
+        try:
+            return int(instance.run())
+        finally:
+            if server is not None:
+                server.shutdown()
     except StoppedEarlyError:
         return int(ExitCode.OK)
     finally:

@@ -1,0 +1,86 @@
+"""Health over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from backup_avro.errors import ConfigError
+from controller.http import Health, serve
+from controller.observation import Role
+
+
+class Picture:
+    """What the server is told."""
+
+    def __init__(self) -> None:
+        self.health = Health(
+            role=Role.PASSIVE, ready=True, ticked_s=0.1, alive_within_s=60.0, status={"pair": "p", "role": "Passive"}
+        )
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, Picture]]:
+    picture = Picture()
+    server = serve(("127.0.0.1", 0), lambda: picture.health)
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", picture
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "role", "ready", "ticked_s", "status"),
+    [
+        ("/livez", Role.PASSIVE, False, 1.0, 200),
+        ("/livez", Role.ACTIVE, True, 61.0, 503),
+        ("/readyz", Role.PASSIVE, True, 1.0, 200),
+        ("/readyz", Role.PASSIVE, False, 1.0, 503),
+        ("/readyz", Role.ACTIVE, True, 61.0, 503),
+        ("/active", Role.ACTIVE, True, 1.0, 200),
+        ("/active", Role.CATCH_UP, True, 1.0, 503),
+        ("/passive", Role.PASSIVE, True, 1.0, 200),
+        ("/passive", Role.ACTIVE, True, 1.0, 503),
+    ],
+)
+def test_probes(served: tuple[str, Picture], path: str, role: Role, ready: bool, ticked_s: float, status: int) -> None:
+    """Each probe asks one thing: does the loop turn, is the role known, which role is it."""
+    url, picture = served
+    picture.health = Health(role=role, ready=ready, ticked_s=ticked_s, alive_within_s=60.0, status={})
+    code, text = get(url + path + "?from=kubelet")
+    assert code == status
+    assert role.value in text
+
+
+def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Picture]) -> None:
+    """The status is a document; a wrong path names the right ones."""
+    url, _ = served
+    code, text = get(url + "/status")
+    assert (code, json.loads(text)["pair"]) == (200, "p")
+    code, text = get(url + "/metricz")
+    assert code == 404
+    assert "/livez" in text
+
+
+def test_a_taken_port_is_a_configuration_error() -> None:
+    """The message names the key and the remedy."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match=r"http\.listen: 127\.0\.0\.1:\d+ can't be had"):
+            serve(("127.0.0.1", taken.getsockname()[1]), lambda: Picture().health)
