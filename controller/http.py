@@ -46,7 +46,7 @@ def serve(address: tuple[str, int], look: Callable[[], Health]) -> ThreadingHTTP
     class Handler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT_S
 
-        def do_GET(self) -> None:  # noqa: N802 (the library's name)
+        def do_GET(self) -> None:
             health = look()
             path = self.path.partition("?")[0]
             if path == "/status":

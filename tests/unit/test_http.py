@@ -45,22 +45,23 @@ def get(url: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("path", "role", "ready", "ticked_s", "status"),
+    ("path", "health", "status"),
     [
-        ("/livez", Role.PASSIVE, False, 1.0, 200),
-        ("/livez", Role.ACTIVE, True, 61.0, 503),
-        ("/readyz", Role.PASSIVE, True, 1.0, 200),
-        ("/readyz", Role.PASSIVE, False, 1.0, 503),
-        ("/readyz", Role.ACTIVE, True, 61.0, 503),
-        ("/active", Role.ACTIVE, True, 1.0, 200),
-        ("/active", Role.CATCH_UP, True, 1.0, 503),
-        ("/passive", Role.PASSIVE, True, 1.0, 200),
-        ("/passive", Role.ACTIVE, True, 1.0, 503),
+        ("/livez", (Role.PASSIVE, False, 1.0), 200),
+        ("/livez", (Role.ACTIVE, True, 61.0), 503),
+        ("/readyz", (Role.PASSIVE, True, 1.0), 200),
+        ("/readyz", (Role.PASSIVE, False, 1.0), 503),
+        ("/readyz", (Role.ACTIVE, True, 61.0), 503),
+        ("/active", (Role.ACTIVE, True, 1.0), 200),
+        ("/active", (Role.CATCH_UP, True, 1.0), 503),
+        ("/passive", (Role.PASSIVE, True, 1.0), 200),
+        ("/passive", (Role.ACTIVE, True, 1.0), 503),
     ],
 )
-def test_probes(served: tuple[str, Picture], path: str, role: Role, ready: bool, ticked_s: float, status: int) -> None:
+def test_probes(served: tuple[str, Picture], path: str, health: tuple[Role, bool, float], status: int) -> None:
     """Each probe asks one thing: does the loop turn, is the role known, which role is it."""
     url, picture = served
+    role, ready, ticked_s = health
     picture.health = Health(role=role, ready=ready, ticked_s=ticked_s, alive_within_s=60.0, status={})
     code, text = get(url + path + "?from=kubelet")
     assert code == status

@@ -39,7 +39,9 @@ tandem/pair: {{ .Values.config.pair | trunc 63 | trimSuffix "-" | trimSuffix "."
 
 {{/* The configuration file. Secrets never get here: the schema refuses their keys. */}}
 {{- define "tandem.config" -}}
-{{- toYaml (merge (dict "instance" "from-hostname" "log" (merge (default dict .Values.config.log) (dict "format" "json"))) .Values.config) -}}
+{{- $set := dict "instance" "from-hostname" "http" (dict "listen" "0.0.0.0:8080") -}}
+{{- $defaults := dict "log" (dict "format" "json") -}}
+{{- toYaml (merge $set (deepCopy .Values.config) $defaults) -}}
 {{- end -}}
 
 {{- define "tandem.env" -}}
