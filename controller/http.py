@@ -32,6 +32,25 @@ class Health:
         return self.ticked_s < self.alive_within_s
 
 
+def starting(pair: str, instance: str, incarnation: str) -> Health:
+    """Return the picture of a process that still waits for its store or its brokers: alive, not ready."""
+    status: dict[str, object] = {"pair": pair, "instance": instance, "incarnation": incarnation, "role": None}
+    return Health(
+        role=Role.PASSIVE, ready=False, ticked_s=0.0, alive_within_s=1.0, status=status | {"reason": "starting"}
+    )
+
+
+class HealthSource:
+    """Where the server looks; `look` may be replaced while it serves."""
+
+    def __init__(self, look: Callable[[], Health]) -> None:
+        self.look = look
+
+    def __call__(self) -> Health:
+        """Look."""
+        return self.look()
+
+
 _CHECKS: dict[str, Callable[[Health], bool]] = {
     "/livez": lambda health: health.alive,
     "/readyz": lambda health: health.ready and health.alive,

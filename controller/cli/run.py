@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 
 import typer
 
@@ -20,7 +21,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
     """
-    from controller.http import serve  # noqa: PLC0415
+    from controller.http import HealthSource, serve, starting  # noqa: PLC0415
     from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
@@ -38,16 +39,17 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     store = store_of(settings)
+    # Probes are answered from the start: waiting for a broker is no reason to be restarted.
+    health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
+    server = None if settings.http.address is None else serve(settings.http.address, health)
     try:
         parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
         instance = Instance(settings, parts, stop=stop, wake=wake)
-        server = None if settings.http.address is None else serve(settings.http.address, instance.health)
-        try:
-            return int(instance.run())
-        finally:
-            if server is not None:
-                server.shutdown()
+        health.look = instance.health
+        return int(instance.run())
     except StoppedEarlyError:
         return int(ExitCode.OK)
     finally:
+        if server is not None:
+            server.shutdown()
         store.close()
