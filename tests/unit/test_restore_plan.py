@@ -1,0 +1,246 @@
+"""What a restore plans, from chains alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+
+from backup_avro.chain import PartitionKey
+from backup_avro.errors import ConfigError, RefusedError
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore, open_store
+from spark_jobs import restore_plan
+from spark_jobs.restore import Options, check_consent
+from spark_jobs.restore_plan import Expiry, Naming, RestorePlan, TargetTopic, make_plan
+
+_NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """An empty folder."""
+    return open_store(f"file://{tmp_path}")
+
+
+def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int = 40) -> Backup:
+    backup = Backup.claim(store, topics=topics, number=number)
+    for topic in topics:
+        for partition in range(topic.partitions):
+            backup.commit(records(topic.name, partition, range(count), tombstones=range(5)))
+    backup.complete()
+    return backup
+
+
+def _plan(store: ObjectStore, naming: Naming | None = None, **how: object) -> RestorePlan:
+    return make_plan(
+        ChainReader(store, PAIR).refresh(),
+        pair=PAIR,
+        naming=naming or Naming(),
+        **how,  # type: ignore[arg-type]  # the caller names arguments
+    )
+
+
+def _one(store: ObjectStore, config: Mapping[str, str]) -> restore_plan.TopicPlan:
+    _backup(store, TopicSpec("orders", config=config))
+    [topic] = _plan(store).topics
+    return topic
+
+
+def test_names(store: ObjectStore) -> None:
+    """A mapping wins over the suffix; without both a topic keeps its name."""
+    _backup(store, TopicSpec("orders"), TopicSpec("prices"))
+    naming = Naming(renamed={"orders": "old-orders"}, suffix=".restored")
+    assert [topic.target for topic in _plan(store, naming).topics] == ["old-orders", "prices.restored"]
+    assert [topic.target for topic in _plan(store).topics] == ["orders", "prices"]
+    assert [topic.target for topic in _plan(store, Naming(only="x"), topics=["prices"]).topics] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("naming", "topics", "message"),
+    [
+        (Naming(only="x"), None, "names one topic"),
+        (Naming(renamed={"orders": "x", "prices": "x"}), None, "both be restored into x"),
+        (Naming(renamed={"orders": "prices"}), None, "both be restored into prices"),
+        (Naming(renamed={"nowhere": "x"}), None, "nowhere"),
+        (Naming(suffix="/x"), None, "no name"),
+        (Naming(renamed={"orders": "__consumer_offsets"}), None, "can't be a target"),
+        (Naming(renamed={"orders": "_tandem_restore_progress"}), None, "can't be a target"),
+        (Naming(), ["orders", "nowhere"], "no complete partition of nowhere"),
+    ],
+)
+def test_names_that_do_not_work(store: ObjectStore, naming: Naming, topics: list[str] | None, message: str) -> None:
+    """Collisions, unknown topics and names that Kafka or Tandem keeps are usage errors."""
+    _backup(store, TopicSpec("orders"), TopicSpec("prices"))
+    with pytest.raises(ConfigError, match=message):
+        _plan(store, naming, topics=topics)
+
+
+def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
+    """Same chain and same names: same plan. A grown backup, another name or another subset: another plan."""
+    backup = _backup(store, TopicSpec("orders"), TopicSpec("prices"))
+    first = _plan(store)
+    assert _plan(store).hash == first.hash
+    others = [_plan(store, Naming(suffix=".x")), _plan(store, topics=["orders"])]
+    backup.commit(records("orders", 0, range(40, 50)))
+    others.append(_plan(store))
+    assert len({first.hash, *(plan.hash for plan in others)}) == 4
+
+
+def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
+    """The chain entries that a plan names are enough to make it again, however far the backup has grown."""
+    first = _backup(store, TopicSpec("orders", partitions=2))
+    second = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)], number=2, instance="b")
+    second.commit(records("orders", 0, range(30)) + records("orders", 1, range(40)))
+    second.complete()
+    plan = _plan(store)
+    assert plan.generation == 2
+    assert plan.basis == {1: first.writer.state.seq, 2: second.writer.state.seq}
+    second.commit(records("orders", 0, range(40, 60)))
+    second.seal()
+    reader = ChainReader(store, PAIR)
+    old = [reader.load(number, upto=seq) for number, seq in plan.basis.items()]
+    again = make_plan(old, pair=PAIR, naming=Naming(), number=plan.generation)
+    assert again == plan
+    assert _plan(store).hash != plan.hash
+
+
+def test_what_is_missing_is_said(store: ObjectStore) -> None:
+    """Taints and partitions that are not there are warnings of the plan, with their names."""
+    backup = _backup(store, TopicSpec("orders", partitions=2))
+    backup.taint("orders", 1, 10, "away too long")
+    backup.commit(records("orders", 1, range(40, 45)))
+    [warning] = _plan(store).warnings()
+    assert "orders-1" in warning
+    assert "away too long" in warning
+
+
+def test_nothing_complete_is_refused(store: ObjectStore) -> None:
+    """Without a complete generation there is nothing to restore, and the message says where to look."""
+    Backup.claim(store, topics=[TopicSpec("orders")]).commit(records("orders", 0, range(5)))
+    with pytest.raises(RefusedError, match="complete"):
+        _plan(store)
+
+
+def test_loading_lets_everything_in(store: ObjectStore) -> None:
+    """Nothing is deleted, compacted, refused for its time or size, or stamped anew while it is loaded."""
+    config = _one(store, {"cleanup.policy": "compact", "max.message.bytes": "1000"}).loading_config()
+    assert config["cleanup.policy"] == "delete"
+    assert config["retention.ms"] == config["retention.bytes"] == "-1"
+    assert config["message.timestamp.type"] == "CreateTime"
+    for key in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+        assert int(config[key]) == 2**63 - 1
+    assert int(config["max.message.bytes"]) > 100_000_000
+    assert int(_larger(store).loading_config()["max.message.bytes"]) == 200_000_000
+
+
+def _larger(store: ObjectStore) -> restore_plan.TopicPlan:
+    second = Backup.claim(
+        store, topics=[TopicSpec("orders", config={"max.message.bytes": "200000000"})], number=2, instance="b"
+    )
+    second.commit(records("orders", 0, range(40)))
+    second.complete()
+    [topic] = _plan(store, number=2).topics
+    return topic
+
+
+def test_the_recorded_config_undoes_the_loading_config(store: ObjectStore) -> None:
+    """Each loading key is set to what was recorded or dropped; what can't be kept is said."""
+    topic = _one(
+        store,
+        {
+            "cleanup.policy": "compact",
+            "segment.bytes": "1000000",
+            "min.insync.replicas": "2",
+            "leader.replication.throttled.replicas": "0:1",
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
+    changes, notes = topic.recorded_changes(1)
+    assert topic.loading_config().keys() <= changes.keys()
+    assert {key: value for key, value in changes.items() if value is not None} == {
+        "cleanup.policy": "compact",
+        "segment.bytes": "1000000",
+        "min.insync.replicas": "1",
+        "message.timestamp.type": "LogAppendTime",
+    }
+    assert len(notes) == 3
+    assert topic.recorded_changes(3)[0]["min.insync.replicas"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("config", "age", "expected"),
+    [
+        ({"cleanup.policy": "delete", "retention.ms": "1000"}, 1040, Expiry(surely=40, at_most=40)),
+        ({"cleanup.policy": "delete", "retention.ms": "1000"}, 1039, Expiry(surely=0, at_most=40)),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "1000"}, 1001, Expiry(surely=0, at_most=40)),
+        ({"cleanup.policy": "delete", "retention.ms": "1000"}, 1000, Expiry()),
+        ({"cleanup.policy": "compact", "retention.ms": "1000"}, 10_000, Expiry()),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, 10_000, Expiry()),
+        ({"retention.ms": "1000"}, 10_000, Expiry(surely=40, at_most=40)),
+    ],
+)
+def test_what_would_expire(store: ObjectStore, config: dict[str, str], age: int, expected: Expiry) -> None:
+    """Counts what the recorded retention deletes at once; `age` is that of the first record, the last is 39 younger."""
+    assert _one(store, config).expiry(_NOW + age) == expected
+
+
+def test_consent(store: ObjectStore) -> None:
+    """Records that would expire at once need a yes, or the loading config to be kept."""
+    _one(store, {"cleanup.policy": "delete", "retention.ms": "1000"})
+    plan = _plan(store)
+    with pytest.raises(RefusedError, match="orders: 40 to 40 of 40"):
+        check_consent(plan, Options(), now=_NOW + 2000)
+    check_consent(plan, Options(consent=True), now=_NOW + 2000)
+    check_consent(plan, Options(keep_load_config=True), now=_NOW + 2000)
+    check_consent(plan, Options(), now=_NOW)
+
+
+def _target(**ends: int) -> TargetTopic:
+    numbers = {int(name[1:]): end for name, end in ends.items()}
+    return TargetTopic(
+        name="t", topic_id="i", replication_factor=1, config={"a": "1"}, starts=dict.fromkeys(numbers, 5), ends=numbers
+    )
+
+
+def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
+    """Partitions must be as many; a log whose records were all deleted counts as empty."""
+    _backup(store, TopicSpec("orders", partitions=2))
+    [topic] = _plan(store).topics
+    restore_plan.check_target(topic, _target(p0=5, p1=5))
+    restore_plan.refuse_unless_empty(_target(p0=5, p1=5))
+    with pytest.raises(RefusedError, match="1 partitions"):
+        restore_plan.check_target(topic, _target(p0=5))
+    with pytest.raises(RefusedError, match="not empty"):
+        restore_plan.refuse_unless_empty(_target(p0=5, p1=6))
+
+
+def test_the_document(store: ObjectStore) -> None:
+    """A dry run shows what is read per partition, and how an existing target's config differs."""
+    backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
+    plan = _plan(store)
+    [topic] = restore_plan.describe(plan, {"orders": _target(p0=5)}, now=_NOW)["topics"]
+    [partition] = topic["partitions"]
+    part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
+    assert partition == {
+        "partition": 0,
+        "objects": 1,
+        "records": 40,
+        "exact": True,
+        "tombstones": 5,
+        "bytes": part.end - part.start,
+        "end": 40,
+        "generations": [1],
+    }
+    assert topic["configDifferences"] == {
+        "a": {"present": "1", "recorded": "2"},
+        "b": {"present": None, "recorded": "3"},
+    }
+    assert plan.topics[0].partitions[0].key == PartitionKey(plan.topics[0].source.topic_id, 0)
+
+
+def test_transactional_ids_are_stable() -> None:
+    """One id per plan and source partition, the same whoever asks."""
+    assert restore_plan.transactional_id("ab" * 32, "id", 3) == f"tandem-restore-{'ab' * 8}-id-3"
