@@ -15,7 +15,8 @@ class StoreClock:
 
     The estimate is too low by at most 1 s (the header's resolution) plus an answer's way. It never goes back, except
     when a `Date` lies more than 31 s behind it: then the store's clock was set or one of its servers is wrong, and
-    the newer word counts. Safe to use from several threads.
+    the newer word counts. Where the monotonic clock stands still while the machine sleeps, the next answer makes up
+    for it. Safe to use from several threads.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from sink.object_store.base import BadKeyError
 
 MAX_KEY_BYTES = 1024
-"""S3's limit in UTF-8 bytes, for the root's prefix and the key together."""
+"""S3's limit in UTF-8 bytes. The root's prefix counts too; the sum is left for the store to check."""
 
 
 def check_key(key: str) -> str:
@@ -70,7 +70,7 @@ def safe_start(prefix: str, after: str) -> str | None:
     rest = after[len(prefix) :]
     cut = next((index for index, char in enumerate(rest) if char < "/"), len(rest))
     start = rest[: max(0, cut - 1)]
-    while start.endswith("/") or (start and rest[len(start)] == "/"):
+    while start and rest[len(start)] == "/":
         start = start[:-1]
     return prefix + start if start else None
 

@@ -321,6 +321,13 @@ def trickles(request: Request) -> bool:
     return True
 
 
+def whole(request: Request) -> bool:
+    """The range is not looked at."""
+    headers = {"Last-Modified": request.date_time_string()}
+    request.answer(200, request.server.objects[request.key], headers=headers)
+    return True
+
+
 def damages(request: Request) -> bool:
     """The body isn't what the checksum is of."""
     request.answer(200, b"damaged!", headers={"x-amz-checksum-crc32": "AAAAAA=="})
@@ -418,6 +425,17 @@ def test_a_body_that_stays_bad_is_an_error(
     server.faults = [fault] * 3
     with pytest.raises(kind, match=r"'key'.*\(.+\)"):
         store.get("key")
+
+
+def test_a_server_that_sends_more_than_the_range(server: TinyS3, store: ObjectStore) -> None:
+    """Ranges are optional in HTTP: 200 with the whole body is cut here, and its length is the object's."""
+    server.objects["key"] = b"0123456789"
+    server.faults = [whole, whole, whole]
+    assert store.get("key", start=3, end=6) == b"345"
+    assert store.get("key", start=8) == b"89"
+    info = store.head("key")
+    assert info is not None
+    assert info.size == 10
 
 
 def test_a_slow_answer_is_waited_for(server: TinyS3, store: ObjectStore) -> None:
@@ -605,10 +623,16 @@ def test_delete_looks_at_each_key_s_outcome(server: TinyS3, store: ObjectStore) 
 
         return fault
 
+    def again(request: Request) -> bool:
+        assert b"<Key>b</Key>" in request.body
+        assert b"<Key>a</Key>" not in request.body  # it is gone, and its name may be taken again by now
+        return False
+
     server.objects = {"a": b"", "b": b""}
-    server.faults = [partly("SlowDown")]
+    server.faults = [partly("SlowDown"), again]
     store.delete(["a", "b"])
     assert server.objects == {}
+    assert len(server.requests) == 2
     server.objects = {"a": b"", "b": b""}
     server.faults = [partly("AccessDenied")]
     with pytest.raises(StoreDeniedError, match="delete 'b'"):
