@@ -9,11 +9,10 @@ from sink.source import wire
 from sink.source.assignment import Assignment, Broker, Partition, backoff
 from sink.source.fetch_session import Ask
 from sink.source.fetched import AtHead, FaultKind, Fetched, TopicPartition
-from sink.source.leadership import denied, led_by
+from sink.source.leadership import TELL_AFTER, denied, led_by
 
 UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
 _PROBED_AT_ONCE = 50
-_TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
 
 
 class Answers:
@@ -172,7 +171,7 @@ class Answers:
             led_by(assignment, part, hint.leader_id, hint.leader_epoch, now)
         if code in (wire.FENCED_LEADER_EPOCH, wire.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
             assignment.check(part)
-        if part.failures >= _TELL_AFTER:
+        if part.failures >= TELL_AFTER:
             detail = f"broker {part.leader} answers {wire.error_name(code)} for {part}"
             assignment.tell(part, FaultKind.TRANSIENT, detail, now)
         assignment.retry(part, now + backoff(part.failures))

@@ -15,6 +15,8 @@ DENIED_RETRY = 30.0
 CONFIRM_MISSING = 0.4  # "unknown topic" is believed when two looks this far apart say so: brokers lag behind
 STALE_RETRY = 1.0
 
+TELL_AFTER = 4  # failures in a row before a partition's trouble is worth a word
+
 
 def take_views(assignment: Assignment, views: Iterable[wire.TopicView], now: float) -> None:
     """Take in what a broker says about topics."""
@@ -34,8 +36,7 @@ def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now
         _suspect(assignment, part, gone, view.topic_id, now)
         return
     if view.error_code != wire.NO_ERROR:
-        assignment.want_metadata(now + backoff(part.failures, first=0.1))
-        part.failures += 1
+        _not_yet(assignment, part, wire.error_name(view.error_code), now)
         return
     part.suspect_since = None
     if part.topic_id is None and view.topic_id is not None:
@@ -46,11 +47,17 @@ def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now
         part.told.discard(FaultKind.UNKNOWN_TOPIC)
     leader, epoch = view.partitions[part.tp.partition]
     if leader < 0:
-        assignment.want_metadata(now + backoff(part.failures, first=0.1))
-        part.failures += 1
+        _not_yet(assignment, part, "it has no leader", now)
     else:
         led_by(assignment, part, leader, epoch, now)
     assignment.place(part)
+
+
+def _not_yet(assignment: Assignment, part: Partition, why: str, now: float) -> None:
+    assignment.want_metadata(now + backoff(part.failures, first=0.1))
+    if part.failures >= TELL_AFTER:
+        assignment.tell(part, FaultKind.TRANSIENT, f"the cluster can't say who leads {part}: {why}", now)
+    part.failures += 1
 
 
 def _gone(part: Partition, view: wire.TopicView) -> str:

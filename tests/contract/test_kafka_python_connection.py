@@ -258,12 +258,18 @@ def wait(net: Any, future: Any, timeout_s: float = 10.0) -> Any:
 
 def metadata(correlation: int, topics: int) -> bytes:
     """Return a metadata response of version 8 with so many topics."""
-    name = lambda n: struct.pack(">h", 9) + f"topic{n:04}".encode()  # noqa: E731 - two bytes of length and the text
     body = struct.pack(">ii", correlation, 0) + struct.pack(">i", 1)
     body += struct.pack(">ih", 1, 9) + b"127.0.0.1" + struct.pack(">i", 1) + struct.pack(">h", -1)
     body += struct.pack(">h", -1) + struct.pack(">i", 1) + struct.pack(">i", topics)
     for number in range(topics):
-        body += struct.pack(">h", 0) + name(number) + b"\0" + struct.pack(">i", 0) + struct.pack(">i", -2147483648)
+        body += (
+            struct.pack(">h", 0)
+            + struct.pack(">h", 9)
+            + f"topic{number:04}".encode()
+            + b"\0"
+            + struct.pack(">i", 0)
+            + struct.pack(">i", -2147483648)
+        )
     body += struct.pack(">i", -2147483648)
     return struct.pack(">i", len(body)) + body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -11,7 +11,7 @@ from backup_avro.errors import ConfigError
 from controller.sandbox.kafka import KafkaServer
 from sink.source import topic_id
 from sink.source.cluster import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin, GroupOffset
-from sink.source.errors import ClusterRequestError, TopicExistsError, UnknownTopicError
+from sink.source.errors import ClusterRequestError, ClusterTransientError, TopicExistsError, UnknownTopicError
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -121,6 +121,26 @@ def test_group_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: Topi
         (mine, 0): GroupOffset(offset=7, leader_epoch=-1, metadata="note 7")
     }
     assert admin.group_offsets([topic_name]).groups == {}
+
+
+def test_one_group_that_fails_costs_no_other(
+    admin: ClusterAdmin, kafka: KafkaServer, make_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be read is reported by group, the rest is there."""
+    topic = make_topic()
+    for name in ("a", "b", "c"):
+        _commit(kafka, f"{topic}-{name}", [TopicPartition(topic, 0, 1)])
+    ask = admin._ask_group
+
+    def ask_all_but_b(group: str, deadline: float) -> Any:
+        if group == f"{topic}-b":
+            raise ClusterTransientError("its coordinator moves")
+        return ask(group, deadline)
+
+    monkeypatch.setattr(admin, "_ask_group", ask_all_but_b)
+    found = admin.group_offsets([topic])
+    assert set(found.groups) == {f"{topic}-a", f"{topic}-c"}
+    assert {group: str(error) for group, error in found.failed.items()} == {f"{topic}-b": "its coordinator moves"}
 
 
 def test_list_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: TopicMaker) -> None:

@@ -393,6 +393,16 @@ def test_without_a_leader_it_is_looked_up_again() -> None:
         assert rig.part().leader == 1
 
 
+def test_no_leader_for_long_is_told_once() -> None:
+    """A partition that stays without a leader gets one word."""
+    rig = Rig()
+    for second in range(10):
+        take_views(rig.assignment, [view((-1, 4), (1, 3), (1, 3))], rig.now + second)
+    [fault] = rig.assignment.take_events()
+    assert isinstance(fault, FetchFault)
+    assert (fault.kind, fault.partition) == (FaultKind.TRANSIENT, 0)
+
+
 def test_backoff_grows_to_a_limit() -> None:
     """Doubling from the first to the most, for any number of failures."""
     assert [backoff(n, first=0.1, most=1.0) for n in (0, 1, 2, 3, 4, 1000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
