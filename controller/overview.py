@@ -331,7 +331,9 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
             return f"{owner} to clear it: {why}"
         case State.OPEN:
             count = len(_missing(seen, generation))
-            return f"{count} obstacles to COMPLETE" if count else f"{owner} to append COMPLETE"
+            if not count:
+                return f"{owner} to append COMPLETE"
+            return f"COMPLETE: {count} things are missing" if count > 1 else "COMPLETE: one thing is missing"
         case State.COMPLETE:
             successor = coverage.successor(generation, seen.generations)
             if successor is None:

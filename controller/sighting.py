@@ -53,11 +53,11 @@ class Listener:
             former = self._former.setdefault(message.instance, set())
             if before.incarnation == message.incarnation:
                 heartbeat = heartbeat or before.heartbeat
-            else:
-                former.add(before.incarnation)
-                # The last words of a process that its successor overtook are no second process at work.
-                if message.incarnation in former and message.event is not Event.LEAVING:
-                    twin_at = message.at
+            elif message.incarnation in former:
+                if message.event is Event.LEAVING:
+                    return  # The last word of a process whose successor is at work already.
+                twin_at = message.at
+            former |= {before.incarnation} - {message.incarnation}
         self._voices[message.instance] = Voice(
             instance=message.instance,
             incarnation=message.incarnation,

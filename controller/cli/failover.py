@@ -126,7 +126,7 @@ def _costs(asked: Plan) -> Iterator[str]:
     yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
     if asked.scan_s is not None:
         yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"
-    yield "  meanwhile    the present generation stays the backup; it goes only when the new one is complete and covers it"
+    yield "  meanwhile    the present generation stays the backup until the new one is complete and covers it"
     for warning in asked.warnings:
         yield f"  note         {warning}"
 

@@ -1,0 +1,111 @@
+"""Makes what `tandem status` and `tandem failover` look at: real chains in a store, with voices and brokers beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from build_backup import CLUSTER, PAIR, TopicSpec
+
+from backup_avro.coordination import CoordinationMessage, Event
+from backup_avro.coverage import Guarded
+from controller.lookout import read_chains
+from controller.observation import Policy
+from controller.sighting import Brokers, Listener, LogEnd, Sight
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore
+
+LIVENESS_S = 60
+POLICY = Policy(
+    first="a",
+    rotation_interval_s=7 * 86_400,
+    liveness_timeout_s=LIVENESS_S,
+    peer_timeout_s=600,
+    handover_timeout_s=600,
+    heartbeat_s=5,
+    flush_interval_s=60,
+)
+
+
+def message(
+    event: Event = Event.PROGRESS,
+    *,
+    instance: str = "a",
+    incarnation: str = "",
+    at: int = 0,
+    details: Mapping[str, str] | None = None,
+    **fields: object,
+) -> CoordinationMessage:
+    """A message of an instance; each has one process unless `incarnation` says otherwise."""
+    made = CoordinationMessage(
+        event=event,
+        pair=PAIR,
+        instance=instance,
+        incarnation=incarnation or f"process-of-{instance}",
+        cluster_id=CLUSTER,
+        request_id="request",
+        at=at,
+        details=dict(details or {}),
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]  # the caller names fields of the message
+
+
+def listening(*messages: CoordinationMessage) -> Listener:
+    """What was heard after these messages, in this order."""
+    listener = Listener()
+    for one in messages:
+        listener.take(one)
+    return listener
+
+
+def sight(
+    store: ObjectStore,
+    *,
+    later_s: float = 0.0,
+    heard_s: Mapping[str, float] | None = None,
+    listener: Listener | None = None,
+    topics: Sequence[TopicSpec] | None = None,
+    ends: Mapping[tuple[str, int], int | tuple[int, int]] | None = None,
+    missing: Sequence[str] = (),
+    cluster_id: str = CLUSTER,
+    retain: int = 0,
+    unanswered: tuple[str, ...] = (),
+) -> Sight:
+    """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
+
+    With `topics` the brokers were asked too; `ends` are (last stable offset, high watermark) or both in one.
+    """
+    chains = read_chains(ChainReader(store, PAIR))
+    at = now_ms(store) + round(later_s * 1000)
+    if heard_s is not None:
+        listener = listening(
+            *(message(instance=name, at=at - round(ago * 1000), state="Passive") for name, ago in heard_s.items())
+        )
+    brokers = None
+    if topics is not None:
+        found = [spec.topic() for spec in topics]
+        pairs = {key: end if isinstance(end, tuple) else (end, end) for key, end in (ends or {}).items()}
+        brokers = Brokers(
+            guarded=Guarded(
+                cluster_id=cluster_id, topics={topic.topic_id: (topic.name, topic.partitions) for topic in found}
+            ),
+            ends={key: LogEnd(stable=stable, high=high) for key, (stable, high) in pairs.items()},
+            missing=tuple(missing),
+        )
+    return Sight(
+        at=at,
+        pair=PAIR,
+        root=store.url,
+        instances=("a", "b"),
+        policy=replace(POLICY, retain_generations=retain),
+        generations=chains.generations,
+        newest=chains.newest,
+        damaged=chains.damaged,
+        pins=pins.list_pins(store, PAIR),
+        voices=None if listener is None else listener.voices(),
+        requests=() if listener is None else listener.requests(),
+        brokers=brokers,
+        unanswered=unanswered,
+    )

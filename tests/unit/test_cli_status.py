@@ -1,0 +1,166 @@
+"""`tandem status --s3-only` on a folder store: table, JSON, exit codes, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from build_backup import PAIR, Backup, TopicSpec, records
+from sights import listening, message, sight
+
+from backup_avro import layout
+from backup_avro.coordination import Event
+from controller.cli import output
+from controller.cli.main import run
+from controller.cli.status import _tables
+from controller.overview import overview
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore, open_store
+
+ORDERS = TopicSpec("orders", partitions=2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store below the test's folder."""
+    (tmp_path / "store").mkdir()
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration for that store."""
+    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"store: {{root: '{store.url}'}}\n"
+    )
+    return str(path)
+
+
+def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
+    """A generation that is COMPLETE."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
+    backup.commit(records("orders", 0, range(1500), tombstones=[3]))
+    backup.complete()
+    return backup
+
+
+def test_healthy(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0; the first lines say that all is well and what a restore would use; nothing goes to stderr."""
+    completed(store)
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[0].startswith(f"pair shop in {store.url} at 20")
+    assert lines[1] == "HEALTHY"
+    assert re.match(
+        r"A restore would use generation 1 of a, as of any commit from \S+ \S+Z to \S+ \S+Z \(.*\)\.$", lines[2]
+    )
+    assert "1  a      COMPLETE" in printed.out
+    assert "1,500" in printed.out
+    assert "the brokers were not asked" in lines[-1]
+    assert printed.err == ""
+
+
+def test_unhealthy(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 3; each problem comes with what to do."""
+    assert run(["status", "-c", config, "--s3-only"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:5] == [
+        "UNHEALTHY: 1 problem",
+        "  * there is no complete backup: nothing is stored yet",
+        "    what to do: start both instances (`tandem run`)",
+        "A restore is not possible.",
+    ]
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_documents(store: ObjectStore, config: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON and YAML hold the same: base units, ISO times, every position."""
+    completed(store)
+    assert run(["status", "-c", config, "--s3-only", "-o", form]) == 0
+    text = capsys.readouterr().out
+    told = json.loads(text) if form == "json" else yaml.safe_load(text)
+    assert (told["schemaVersion"], told["kind"], told["pair"], told["healthy"]) == (1, "Status", PAIR, True)
+    one = told["generations"][0]
+    assert (one["number"], one["state"], one["records"], one["tombstones"]) == (1, "COMPLETE", 1500, 1)
+    assert isinstance(one["bytes"], int)
+    assert datetime.fromisoformat(one["window"]["start"]).tzinfo == UTC
+    assert [(place["topic"], place["partition"], place["offset"], place["lag"]) for place in one["positions"]] == [
+        ("orders", 0, 1500, None),
+        ("orders", 1, 0, None),
+    ]
+
+
+def test_damage_is_shown_beside_the_rest(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged chain is a problem with exit code 3, not an error without a picture."""
+    completed(store)
+    completed(store, 2, "b")
+    store.delete([layout.entry_key(PAIR, 1, 1)])
+    store.put_if_absent(layout.entry_key(PAIR, 1, 1), b"{}")
+    assert run(["status", "-c", config, "--s3-only"]) == 3
+    text = capsys.readouterr().out
+    assert "  * generation 1 can't be read: " in text
+    assert "A restore would use generation 2 of b" in text
+
+
+def test_a_store_that_is_not_there(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the store there is nothing to show: an error with its remedy."""
+    code = run(["status", "-c", config, "--s3-only", "--set", "store.root=file:///does/not/exist/anywhere"])
+    assert code != 0
+    assert "what to do:" in capsys.readouterr().err
+
+
+def test_the_table_of_instances(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """Roles, silence and departure in words; what an instance does, and what it complains about."""
+    completed(store)
+    at = now_ms(store)
+    details = {"phase": "scanning", "base_remaining": "12000", "reason": "nothing to do", "trouble": "orders-1: slow"}
+    heard = listening(
+        message(instance="a", incarnation="0123456789", at=at - 2000, state="Catch-up", lag_records=5, details=details),
+        message(instance="b", at=at - 200_000, state="Active", details={"reason": "nothing to do"}),
+    )
+    text = drawn(store, heard, capsys)
+    assert re.search(
+        r"^a +Catch-up +2s ago +01234567 +- +5  scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(r"^b +was Active +silent for 3m 20s +process- +- +-  -$", text, re.MULTILINE)
+    heard = listening(message(Event.LEAVING, instance="b", at=at - 5000))
+    assert re.search(r"^b +- +left 5s ago ", drawn(store, heard, capsys), re.MULTILINE)
+    assert re.search(r"^a +- +never ", drawn(store, heard, capsys), re.MULTILINE)
+
+
+def drawn(store: ObjectStore, heard: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """The table as it is printed."""
+    found = overview(sight(store, listener=heard, topics=[ORDERS]))  # type: ignore[arg-type]  # a Listener
+    output.show(kind="Status", body={}, output=output.OutputFormat.TABLE, tables=_tables(found, s3_only=False))
+    return capsys.readouterr().out
+
+
+def test_what_is_missing_is_named_up_to_five(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first obstacles by name, then how many more."""
+    backup = Backup.claim(store, topics=[ORDERS])
+    backup.commit(records("orders", 0, range(3)))
+    found = overview(sight(store, heard_s={"a": 1, "b": 1}, topics=[ORDERS, TopicSpec("new", partitions=7)]))
+    output.show(kind="Status", body={}, output=output.OutputFormat.TABLE, tables=_tables(found, s3_only=False))
+    text = capsys.readouterr().out
+    assert "generation 1 waits for COMPLETE: 7 things are missing\n  new-0 is not read yet\n" in text
+    assert "  new-4 is not read yet\n  … and 2 more: -o json lists all" in text
+
+
+def test_what_topics_hold_cannot_steer_the_terminal(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters in a heartbeat are shown as escapes."""
+    completed(store)
+    heard = listening(message(instance="a", at=now_ms(store), details={"trouble": "\x1b[2Jgone"}))
+    text = drawn(store, heard, capsys)
+    assert "\x1b" not in text
+    assert "\\x1b[2Jgone" in text
