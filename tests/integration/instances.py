@@ -227,21 +227,28 @@ class Pair:
     # --- what the store says ----------------------------------------------------------------------------------------
 
     @property
+    def root(self) -> str:
+        """The root of the store."""
+        return str(self.settings["store"]["root"])
+
+    @property
+    def store_settings(self) -> StoreSettings:
+        """How this test reaches the store; without much patience."""
+        section = self.settings["store"]
+        return StoreSettings(
+            endpoint_url=section["endpoint_url"],
+            region=section["region"],
+            addressing_style="path",
+            access_key_id=section["access_key_id"],
+            secret_access_key=section["secret_access_key"],
+            attempts=2,
+        )
+
+    @property
     def store(self) -> ObjectStore:
         """The store as this test sees it."""
         if self._store is None:
-            section = self.settings["store"]
-            settings = None
-            if section["root"].startswith("s3://"):
-                settings = StoreSettings(
-                    endpoint_url=section["endpoint_url"],
-                    region=section["region"],
-                    addressing_style="path",
-                    access_key_id=section["access_key_id"],
-                    secret_access_key=section["secret_access_key"],
-                    attempts=2,
-                )
-            self._store = open_store(section["root"], settings)
+            self._store = open_store(self.root, self.store_settings)
         return self._store
 
     def history(self) -> list[Generation]:
