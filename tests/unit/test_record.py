@@ -75,6 +75,13 @@ def test_a_changed_body_raises_nothing_but_damaged(records: list[Record], data: 
         assert len(decoded) == len(records)
 
 
+def test_numbers_that_differ_only_in_their_sign_come_back() -> None:
+    """Neighbours are compared before they are decoded; the sign sits in the lowest bit."""
+    numbers = (10_000, -10_000, 10_001, -10_001, 64, -64, 64, 63, -63, -65, 1 << 40, -(1 << 40), (1 << 40) + 1)
+    records = [Record(topic="t", partition=0, offset=n, timestamp=n) for n in numbers]
+    assert list(decode_body(b"".join(map(encode, records)), len(records))) == records
+
+
 def test_a_huge_count_allocates_nothing() -> None:
     """An array that claims more items than there are bytes is refused at once."""
     body = encode(Record(topic="t", partition=0, offset=0))[:-1] + encode_long(1 << 60)

@@ -161,6 +161,16 @@ def test_any_range_is_cut_out(groups: list[list[Record]], data: st.DataObject) -
     assert got.next_offset == (reached if until is None else max(start, min(until, reached)))
 
 
+def test_every_small_range_is_cut_out() -> None:
+    """All pairs of ends around two batches with gaps, one of them thinned out at its end."""
+    log = batch(simple(2, 3, 5)) + batch(simple(8, 9), last_offset=11)
+    for start in range(14):
+        for until in range(14):
+            got = transcode(log, start=start, until=until)
+            assert [r.offset for r in decoded(got.segments)] == [n for n in (2, 3, 5, 8, 9) if start <= n < until]
+            assert got.next_offset == max(start, min(until, 12))
+
+
 @given(logs(max_size=5), logs(max_size=5), st.data())
 def test_a_batch_that_is_cut_short_is_left_for_the_next_fetch(
     first: list[Record], second: list[Record], data: st.DataObject
@@ -263,6 +273,16 @@ class TestTransactions:
         )
         for aborted in (((PRODUCER, 0), (PRODUCER, 4)), ((PRODUCER, 4), (PRODUCER, 0))):
             assert [r.offset for r in decoded(transcode(log, aborted=aborted).segments)] == [2]
+
+    def test_a_batch_outside_transactions_is_kept(self) -> None:
+        """Aborting is about what was sent in the transaction, whatever else has that producer id."""
+        log = batch(simple(0), producer_id=PRODUCER)
+        assert [r.offset for r in decoded(transcode(log, aborted=((PRODUCER, 0),)).segments)] == [0]
+
+    def test_a_transaction_that_begins_within_a_batch(self) -> None:
+        """What counts is whether the batch reaches the first offset, as in Kafka's own client."""
+        log = batch(simple(3, 4), base_offset=2, producer_id=PRODUCER, attributes=TRANSACTIONAL)
+        assert transcode(log, aborted=((PRODUCER, 3),)).segments == ()
 
     def test_a_read_that_starts_within_an_aborted_transaction(self) -> None:
         """Its first offset lies before the read; the marker may lie after it."""
