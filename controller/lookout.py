@@ -6,7 +6,6 @@ Only the store is needed. What is seen goes into a `Sight`; what to make of it i
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -16,14 +15,14 @@ from backup_avro.fold import Generation
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.mailbox import Mailbox, NoTopicError, partition_count
-from controller.sighting import Brokers, Listener, LogEnd, Sight
+from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
 from sink.source.client_config import Value
-from sink.source.cluster import LATEST, ClusterAdmin, TopicInfo
+from sink.source.cluster import LATEST, ClusterAdmin
 
 ANSWER_S = 4.0
 """Longest wait for one answer of the brokers, in seconds."""
@@ -102,7 +101,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
         voices=None if answer.listener is None else answer.listener.voices(),
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
-        unanswered=answer.unanswered,
+        gaps=answer.gaps,
     )
 
 
@@ -110,63 +109,62 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
 class _Answer:
     brokers: Brokers | None = None
     listener: Listener | None = None
-    unanswered: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 def _ask_brokers(config: Config) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
-    troubles: list[str] = []
     try:
         admin = ClusterAdmin(props, timeout_s=ANSWER_S)
         cluster_id = admin.cluster_id()
     except TandemError as error:
-        return _Answer(unanswered=(f"nothing is known of the instances and of the logs' ends: {_plain(error)}",))
+        return _Answer(gaps=(_gap("the instances and of the logs' ends", error),))
+    gaps: list[Gap] = []
     brokers = None
     try:
-        brokers, trouble = ask_cluster(config, admin, cluster_id)
-        troubles += [] if trouble is None else [f"nothing is known of the logs' ends: {trouble}"]
+        brokers = ask_cluster(config, admin, cluster_id)
+        try:
+            brokers = replace(brokers, ends=_log_ends(config, admin, brokers.guarded))
+        except TandemError as error:
+            gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
-        troubles.append(f"nothing is known of the guarded topics: {_plain(error)}")
+        gaps.append(_gap("the guarded topics", error))
     listener: Listener | None = None
     try:
         listener = listen(config, props, partition_count(admin, config.coordination.topic))
-    except NoTopicError:
+    except NoTopicError as error:
         listener = Listener()
+        gaps.append(_gap("the instances", error))
     except TandemError as error:
-        troubles.append(f"nothing is known of the instances: {_plain(error)}")
-    return _Answer(brokers=brokers, listener=listener, unanswered=tuple(troubles))
+        gaps.append(_gap("the instances", error))
+    return _Answer(brokers=brokers, listener=listener, gaps=tuple(gaps))
 
 
-def _plain(error: TandemError) -> str:
-    return str(error.args[0]) if error.args else type(error).__name__
+def _gap(what: str, error: TandemError) -> Gap:
+    why = str(error.args[0]) if error.args else type(error).__name__
+    return Gap(message=f"nothing is known of {what}: {why}", remedy=error.remedy)
 
 
-def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> tuple[Brokers, str | None]:
-    """Return what the cluster has of the guarded topics, and why log ends are not among it, if they are not."""
+def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> Brokers:
+    """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of the cluster."""
     found = admin.topics(config.topics.include, config.topics.patterns)
     topics = {info.name: info for info in found if config.guards(info.name)}
     guarded = Guarded(
         cluster_id=cluster_id,
         topics={info.topic_id: (name, len(info.partitions)) for name, info in sorted(topics.items())},
     )
-    missing = tuple(sorted(frozenset(config.topics.include) - topics.keys()))
-    trouble = None
-    ends: dict[tuple[str, int], LogEnd] = {}
-    try:
-        ends = _log_ends(admin, list(topics.values()), read_committed=config.isolation_level == "read_committed")
-    except TandemError as error:
-        trouble = _plain(error)
-    return Brokers(guarded=guarded, ends=ends, missing=missing), trouble
+    return Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - topics.keys())))
 
 
-def _log_ends(
-    admin: ClusterAdmin, topics: Sequence[TopicInfo], *, read_committed: bool
-) -> dict[tuple[str, int], LogEnd]:
-    wanted: dict[tuple[str, int], str | int] = {(info.name, n): LATEST for info in topics for n in info.partitions}
+def _log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
+    wanted: dict[tuple[str, int], str | int] = {
+        (name, number): LATEST for name, count in guarded.topics.values() for number in range(count)
+    }
     if not wanted:
         return {}
-    stable = admin.list_offsets(wanted, read_committed=read_committed)
-    high = admin.list_offsets(wanted, read_committed=False) if read_committed else stable
+    committed = config.isolation_level == "read_committed"
+    stable = admin.list_offsets(wanted, read_committed=committed)
+    high = admin.list_offsets(wanted, read_committed=False) if committed else stable
     return {
         (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high[tp][0]))
         for tp, (offset, _) in stable.items()

@@ -94,11 +94,19 @@ class Brokers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something that was asked in vain: what is not known therefore, why, and what to do."""
+
+    message: str
+    remedy: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
-    answered; `unanswered` then says why, one sentence for each who was asked in vain. `requests` are ACTIVATEs.
+    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender.
     """
 
     at: int
@@ -113,7 +121,7 @@ class Sight:
     voices: Mapping[str, Voice] | None = None
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
-    unanswered: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def active(self) -> Generation | None:

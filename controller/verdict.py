@@ -33,7 +33,7 @@ class Fault(StrEnum):
     INSTANCE_SILENT = "instance silent"
     INSTANCE_TROUBLED = "instance troubled"
     TWO_PROCESSES = "two processes"
-    BROKERS_UNREACHABLE = "brokers unreachable"
+    NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +59,13 @@ def problems(seen: Sight) -> tuple[Problem, ...]:
         _damaged,
         _wrong_cluster,
         _no_backup,
+        _gaps,
         _active,
         _tainted,
         _not_committing,
         _missing_topics,
         _incomplete,
         _instances,
-        _unanswered,
     )
     return tuple(problem for rule in rules for problem in rule(seen))
 
@@ -291,10 +291,10 @@ def troubles_of(voice: Voice) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _unanswered(seen: Sight) -> Iterator[Problem]:
-    for why in seen.unanswered:
+def _gaps(seen: Sight) -> Iterator[Problem]:
+    for gap in seen.gaps:
         yield Problem(
-            fault=Fault.BROKERS_UNREACHABLE,
-            message=why,
-            remedy="what S3 says is shown; with --s3-only the brokers are not asked",
+            fault=Fault.NOT_KNOWN,
+            message=gap.message,
+            remedy=f"{gap.remedy or 'try again'}; with --s3-only the brokers are not asked",
         )

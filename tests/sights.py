@@ -11,7 +11,7 @@ from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from controller.lookout import read_chains
 from controller.observation import Policy
-from controller.sighting import Brokers, Listener, LogEnd, Sight
+from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
@@ -71,7 +71,7 @@ def sight(
     missing: Sequence[str] = (),
     cluster_id: str = CLUSTER,
     retain: int = 0,
-    unanswered: tuple[str, ...] = (),
+    gaps: tuple[Gap, ...] = (),
 ) -> Sight:
     """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
 
@@ -107,5 +107,5 @@ def sight(
         voices=None if listener is None else listener.voices(),
         requests=() if listener is None else listener.requests(),
         brokers=brokers,
-        unanswered=unanswered,
+        gaps=gaps,
     )

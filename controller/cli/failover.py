@@ -15,6 +15,7 @@ from backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutE
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table, duration
+from controller.cli.patience import patience
 
 if TYPE_CHECKING:
     from backup_avro.coordination import CoordinationMessage
@@ -61,18 +62,18 @@ def failover(
     silent. Exit code 4 if --wait ran out; the request stays in force.
     """
     from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
 
     timeout_s = _seconds(timeout)
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        seen = _answered(look(settings, store))
+        seen = _look(settings, store)
         asked = plan(seen, to=to, force=force)
         output.note("\n".join(_costs(asked)))
         if not yes:
             _confirm(asked)
-            seen = _answered(look(settings, store))
+            seen = _look(settings, store)
             again = plan(seen, to=to, force=force)
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
@@ -99,13 +100,17 @@ def _clean(reason: str) -> str:
     return " ".join(reason.split())[:_LONGEST_REASON] or "manual failover"
 
 
-def _answered(seen: Sight) -> Sight:
-    """Return what was seen, if the brokers answered: without them nobody can be asked."""
-    if seen.unanswered or seen.voices is None or seen.brokers is None:
+def _look(settings: Config, store: ObjectStore) -> Sight:
+    """Return what is seen, if the brokers answer: without them nobody can be asked."""
+    from controller.lookout import look  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    with patience("reading the chains and asking the brokers"):
+        seen = look(settings, store)
+    if seen.voices is None or seen.brokers is None:
         raise TransientError(
-            f"nothing was asked: {'; '.join(seen.unanswered) or 'the brokers do not answer'}",
-            remedy="check the brokers, then try again. While they are down, nothing new can be backed up anyway, and "
-            "all that was is safe in the store",
+            f"nothing was asked: {'; '.join(gap.message for gap in seen.gaps)}",
+            remedy=f"{seen.gaps[0].remedy or 'check the brokers'}; then ask again. What was backed up is safe in the "
+            "store, with or without a handover",
         )
     return seen
 
@@ -151,6 +156,7 @@ def _carry_out(
 ) -> None:
     from backup_avro.coordination import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
     from controller.follow import Following  # noqa: PLC0415 - likewise
+    from controller.handover import Stage, Standing  # noqa: PLC0415 - likewise
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     message = CoordinationMessage(
@@ -169,7 +175,7 @@ def _carry_out(
     with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         offset = following.send(message)
         output.note(f"asked {asked.target}: request {message.request_id}, offset {offset} of the coordination topic")
-        stands = following.look()
+        stands = Standing(stage=Stage.REQUESTED, builder=None, steps=())
         if wait_s is not None:
             try:
                 stands = _follow(following, asked, stands, wait_s)
@@ -198,6 +204,7 @@ def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) 
         if stands.stage in {Stage.DONE, Stage.GIVEN_UP} or now - began >= wait_s:
             return stands
         following.hear(min(_LOOK_S, max(0.0, began + wait_s - now)))
+        # Looked at once more at the very end of the time, so that what is done by then counts as done.
         try:
             stands = following.look()
             troubled = False

@@ -11,6 +11,7 @@ from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.patience import patience
 
 if TYPE_CHECKING:
     from controller.chronicle import Happening
@@ -45,7 +46,8 @@ def history(
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        found = read_annals(store, settings.pair, only=generation, routine=commits)
+        with patience("reading the chains"):
+            found = read_annals(store, settings.pair, only=generation, routine=commits)
     finally:
         store.close()
     output.show(

@@ -12,6 +12,7 @@ from backup_avro.errors import ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table, duration
+from controller.cli.patience import patience
 
 if TYPE_CHECKING:
     from controller.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
@@ -45,7 +46,8 @@ def status(
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        found = overview(look(settings, store, s3_only=s3_only))
+        with patience("reading the chains and asking the brokers"):
+            found = overview(look(settings, store, s3_only=s3_only))
     finally:
         store.close()
     fields = {name: getattr(found, name) for name in found.__dataclass_fields__}

@@ -248,7 +248,7 @@ def test_brokers_that_are_down(running: Pair) -> None:
     assert time.monotonic() - began < 30
     assert status.returncode == 3
     found = json.loads(status.stdout)
-    assert [problem["fault"] for problem in found["problems"]] == ["brokers unreachable"]
+    assert [problem["fault"] for problem in found["problems"]] == ["not known"]
     assert "127.0.0.1:1" in found["problems"][0]["message"]
     assert found["restore"]["generation"] == 1
     assert found["restore"]["lag"] is None

@@ -14,6 +14,7 @@ from backup_avro.chain import Kind
 from backup_avro.coordination import Event
 from controller.cli.output import plain
 from controller.overview import GenerationStatus, Overview, State, overview
+from controller.sighting import Gap
 from controller.verdict import Fault
 from sink.chain import pins
 from sink.chain.writer import now_ms
@@ -145,10 +146,9 @@ def test_store_alone(store: ObjectStore) -> None:
 def test_brokers_that_do_not_answer_are_a_problem(store: ObjectStore) -> None:
     """Asked in vain is not the same as not asked."""
     completed(store)
-    found = overview(sight(store, unanswered=("no broker answers",)))
-    assert [(problem.fault, problem.message) for problem in found.problems] == [
-        (Fault.BROKERS_UNREACHABLE, "no broker answers")
-    ]
+    found = overview(sight(store, gaps=(Gap(message="no broker answers", remedy="start one"),)))
+    assert [(problem.fault, problem.message) for problem in found.problems] == [(Fault.NOT_KNOWN, "no broker answers")]
+    assert found.problems[0].remedy.startswith("start one; with --s3-only")
     assert found.restore is not None
 
 
