@@ -245,10 +245,6 @@ class BatchProducer:
         if not answered:
             raise ProduceError(f"the broker did not answer a commit within {self._timeout_s:.0f} s")
 
-    def close(self) -> None:
-        """Close after the last commit."""
-        self.discard()
-
     def discard(self) -> None:
         """Let go of the producer without ending its transaction: whoever opens the id next, or time, aborts it."""
         producer = self._producer

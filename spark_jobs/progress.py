@@ -13,9 +13,10 @@ records are in no transaction, so that they can be read before that.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, Final
@@ -35,6 +36,9 @@ PARTITION: Final = 0
 _VERSION: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _REPLICAS: Final = 3
+_FOLLOW_S: Final = 0.3
+# librdkafka's own lines, which would go to stderr.
+_LOG: Final = logging.getLogger(__name__)
 #: How long open transactions are waited for: brokers abort them in less.
 SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 
@@ -232,6 +236,7 @@ class ProgressReader:
                 enable_auto_offset_store=False,
                 enable_partition_eof=True,
                 auto_offset_reset="earliest",
+                logger=_LOG,
             )
         )
         self._consumer.assign([TopicPartition(TOPIC, PARTITION, 0)])
@@ -315,7 +320,7 @@ def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout
         if error is not None:
             failed.append(error.str())
 
-    producer = Producer(for_confluent(props, enable_idempotence=True, acks="all"))
+    producer = Producer(for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG))
     try:
         for state in states:
             producer.produce(
@@ -332,11 +337,9 @@ Told = Callable[[Progress], None]
 
 
 def follow(props: Mapping[str, Value], plan: str, tell: Told, *, stopped: Callable[[], bool]) -> None:
-    """Tell about the progress of `plan` until `stopped`; for show only, so errors end it silently."""
-    try:
-        with following(props, View.COMMITTED, only=plan) as reader:
-            while not stopped():
-                if reader.poll(0.3):
+    """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load."""
+    with following(props, View.COMMITTED, only=plan) as reader:
+        while not stopped():
+            with suppress(TransientError, DamagedError):
+                if reader.poll(_FOLLOW_S):
                     tell(reader.progress)
-    except (TransientError, KafkaException, DamagedError):
-        return

@@ -378,6 +378,7 @@ class _Run:
 
     def _task(self, topic: TopicPlan, target_topic_id: str, number: int) -> LoadTask:
         item = topic.partitions[number]
+        pace = self._options.pace
         return LoadTask(
             plan=self._plan.hash,
             run=self._run,
@@ -390,7 +391,11 @@ class _Run:
             slices=item.slices,
             store=self._address,
             cluster=self._cluster,
-            pace=self._options.pace,
+            pace=replace(
+                pace,
+                batch_bytes=topic.batch_bytes(pace.batch_bytes),
+                compression=topic.compression(pace.compression),
+            ),
         )
 
     @contextmanager

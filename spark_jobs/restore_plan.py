@@ -13,6 +13,7 @@ from backup_avro.chain import Topic
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Selection, select
+from sink.transcode.batch import Compression
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -32,6 +33,14 @@ LOADING: Final[Mapping[str, str]] = {
     "compression.type": "producer",
 }
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+_SMALLEST_BATCH: Final = 1024
+_COMPRESSIONS: Final[Mapping[str, Compression]] = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 #: Name brokers of the cluster that was backed up.
@@ -106,6 +115,15 @@ class TopicPlan:
         """
         recorded = int(self.source.config.get(_MAX_MESSAGE_BYTES, "0"))
         return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, _REQUEST_LIMIT))}
+
+    def batch_bytes(self, wanted: int) -> int:
+        """Return the size of batches: at most `wanted`, and what the recorded config would let in again."""
+        recorded = int(self.source.config.get(_MAX_MESSAGE_BYTES, wanted))
+        return max(min(wanted, recorded), _SMALLEST_BATCH)
+
+    def compression(self, otherwise: Compression) -> Compression:
+        """Return the recorded compression; `otherwise` where producers chose it."""
+        return _COMPRESSIONS.get(self.source.config.get("compression.type", ""), otherwise)
 
     def recorded_changes(self, replicas: int) -> tuple[dict[str, str | None], list[str]]:
         """Return what turns the loading config into the recorded one (None: drop the key), and what can't be kept."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from backup_avro.errors import ExitCode, RefusedError
 from backup_avro.record import Record, TimestampType
@@ -347,6 +348,31 @@ def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) ->
     assert case.admin.config([target])[target]["cleanup.policy"] == "compact"
     with pytest.raises(RefusedError, match="restored before"):
         case.restore(options)
+
+
+def test_a_target_whose_records_were_deleted_is_not_resumed(case: Case, topic_name: str) -> None:
+    """Progress that speaks of records which are no longer there is not believed, before and after the end of a run."""
+    _backup(case, topic_name)
+    options = Options(naming=Naming(suffix=".restored"))
+    target = f"{topic_name}.restored"
+    with pytest.raises(_CrashError):
+        case.restore(options, _CrashAt("verifying"))
+    _delete_records(case, target)
+    with pytest.raises(RefusedError, match="lost records"):
+        case.restore(options)
+    case.admin.delete_topic(target)
+    assert case.restore(options).resumed == 0
+    _delete_records(case, target)
+    with pytest.raises(RefusedError, match="deleted"):
+        case.restore(options)
+
+
+def _delete_records(case: Case, topic: str) -> None:
+    # The topic is compacted after the end of a restore; only logs that delete take the request.
+    case.admin.alter_config(topic, {"cleanup.policy": "delete"})
+    client = AdminClient({"bootstrap.servers": case.kafka.bootstrap})
+    for future in client.delete_records([TopicPartition(topic, 0, -1)]).values():
+        future.result(timeout=30)
 
 
 def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case, topic_name: str) -> None:

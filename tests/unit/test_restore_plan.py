@@ -12,6 +12,7 @@ from backup_avro.chain import PartitionKey
 from backup_avro.errors import ConfigError, RefusedError
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
+from sink.transcode.batch import Compression
 from spark_jobs import restore_plan
 from spark_jobs.restore import Options, check_consent
 from spark_jobs.restore_plan import Expiry, Naming, RestorePlan, TargetTopic, make_plan
@@ -244,3 +245,21 @@ def test_the_document(store: ObjectStore) -> None:
 def test_transactional_ids_are_stable() -> None:
     """One id per plan and source partition, the same whoever asks."""
     assert restore_plan.transactional_id("ab" * 32, "id", 3) == f"tandem-restore-{'ab' * 8}-id-3"
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "compression"),
+    [
+        ({}, 900_000, Compression.ZSTD),
+        ({"compression.type": "producer", "max.message.bytes": "1048588"}, 900_000, Compression.ZSTD),
+        ({"compression.type": "lz4", "max.message.bytes": "50000"}, 50_000, Compression.LZ4),
+        ({"compression.type": "uncompressed", "max.message.bytes": "0"}, 1024, Compression.NONE),
+    ],
+)
+def test_batches_fit_the_recorded_config(
+    store: ObjectStore, config: dict[str, str], size: int, compression: Compression
+) -> None:
+    """Batches are compressed as recorded and, but for single large records, no larger than the recorded limit."""
+    topic = _one(store, config)
+    assert topic.batch_bytes(900_000) == size
+    assert topic.compression(Compression.ZSTD) is compression
