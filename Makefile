@@ -8,7 +8,7 @@ PYTEST ?=
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint sandbox clean
+.PHONY: help setup demo test test-all chart-test lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -28,6 +28,10 @@ test: lint ## Lint, types, and all tests but the slow ones
 test-all: lint ## Lint, types, and all tests
 	@echo "==> tests, the slow ones too"
 	@$(BIN)/pytest $(PYTEST)
+
+chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
+	@bash scripts/chart-tools.sh
+	@$(BIN)/pytest tests/chart $(PYTEST)
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"
