@@ -267,7 +267,7 @@ def _show(asked: Plan, stands: Standing, message: CoordinationMessage, *, waited
         "stage": stands.stage,
         "timed_out": waited and not over,
         "steps": stands.steps,
-        "seconds": sum(step.seconds for step in stands.steps),
+        "seconds": round(sum(step.seconds for step in stands.steps), 3),
         "cost": {"records": asked.records, "bytes": asked.bytes},
     }
     table = Table(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from backup_avro import layout
 from backup_avro.coordination import Event
 from controller.cli import output
 from controller.cli.main import run
+from controller.cli.patience import patience
 from controller.cli.status import _tables
 from controller.overview import overview
 from sink.chain.writer import now_ms
@@ -164,3 +166,13 @@ def test_what_topics_hold_cannot_steer_the_terminal(store: ObjectStore, capsys: 
     text = drawn(store, heard, capsys)
     assert "\x1b" not in text
     assert "\\x1b[2Jgone" in text
+
+
+def test_a_slow_answer_is_announced_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Who waits is told that the command is at work; a quick answer comes without a word."""
+    with patience("reading", after_s=30):
+        pass
+    assert capsys.readouterr().err == ""
+    with patience("reading", after_s=0.01):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "reading …\n"
