@@ -45,6 +45,7 @@ UNKNOWN_TOPIC = {
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - as above
 }
 _TRANSIENT = {
+    KafkaError._NOENT,  # noqa: SLF001 - as above; "no leaders found", of whatever partitions
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

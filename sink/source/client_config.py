@@ -225,8 +225,9 @@ def servers_of(props: Mapping[str, Value]) -> str:
 
 
 def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, object]:
-    """Return the configuration for a confluent-kafka client: `props`, then `extra` (dots as underscores) over them.
+    """Return the configuration for a confluent-kafka client: `props`, then `extra` over them.
 
+    Underscores in the names of `extra` stand for dots, but for callbacks (`error_cb`) and `logger`.
     Names go unchecked: librdkafka checks them, see `unknown_property`. Raises ConfigError for missing servers.
     """
     servers_of(props)
@@ -235,7 +236,7 @@ def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, obje
         name: str(value).lower() if isinstance(value, bool) else value for name, value in props.items()
     }
     for name, value in extra.items():
-        merged[name.replace("_", ".")] = value
+        merged[name if name.endswith("_cb") else name.replace("_", ".")] = value
     return merged
 
 

@@ -118,9 +118,7 @@ class ClusterAdmin:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
         self._last_seen: KafkaError | None = None
-        config = client_config.for_confluent(props)
-        config["error_cb"] = self._saw
-        config["logger"] = _Quiet()
+        config = client_config.for_confluent(props, error_cb=self._saw, logger=_Quiet())
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
         except (KafkaException, ValueError, TypeError) as error:
@@ -357,10 +355,27 @@ class ClusterAdmin:
                 partial(self._admin.list_offsets, asks, isolation_level=level, **self._left(deadline)),
             )
             for part, future in futures.items():
-                info = self._result("list offsets of", f"partition {part.topic}-{part.partition}", future, deadline)
+                try:
+                    info = self._result("list offsets of", f"partition {part.topic}-{part.partition}", future, deadline)
+                except ClusterTransientError:
+                    self._must_exist([TopicPartition(topic, number) for topic, number in chunk], deadline)
+                    raise
                 found[TopicPartition(part.topic, part.partition)] = (
                     info.offset,
                     -1 if info.leader_epoch is None else info.leader_epoch,
+                )
+
+    def _must_exist(self, tps: Iterable[TopicPartition], deadline: float) -> None:
+        """Raise UnknownTopicError for the first that is not there: "no leader" may mean either."""
+        wanted = sorted(tps)
+        there = {
+            topic.name: topic.partitions for topic in self._described(sorted({tp.topic for tp in wanted}), deadline)
+        }
+        for tp in wanted:
+            if tp.partition not in there.get(tp.topic, {}):
+                raise UnknownTopicError(
+                    f"Could not list offsets of partition {tp.topic}-{tp.partition}: it does not exist",
+                    remedy="check the name, or create it",
                 )
 
     # Calls

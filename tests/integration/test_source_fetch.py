@@ -49,7 +49,8 @@ def make_fetcher(kafka: KafkaServer) -> Iterator[MakeFetcher]:
 def write(kafka: KafkaServer, topic: str, count: int, *, first: int = 0, size: int = 20, **config: object) -> None:
     """Write records `first`... with their numbers as keys into partition 0, or `partition`."""
     partition = int(str(config.pop("partition", 0)))
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5} | config)
+    in_order = {"linger.ms": 5, "enable.idempotence": True}  # on a slow machine retries would shuffle the records
+    producer = Producer({"bootstrap.servers": kafka.bootstrap} | in_order | config)
     for number in range(first, first + count):
         producer.produce(topic, key=str(number), value=b"v" * size, partition=partition)
         producer.poll(0)

@@ -187,6 +187,7 @@ def test_for_confluent_passes_through() -> None:
     props = SASL | {"enable.metrics.push": False, "group.id": "users"}
     config = for_confluent(props, group_id="ours", auto_offset_reset="earliest")
     assert config == props | {"enable.metrics.push": "false", "group.id": "ours", "auto.offset.reset": "earliest"}
+    assert for_confluent(BASE, error_cb=print, logger=None) == BASE | {"error_cb": print, "logger": None}
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         for_confluent({})
 
