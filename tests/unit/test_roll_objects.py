@@ -1,0 +1,194 @@
+"""Rolling segments into objects: valid Avro files whose parts are where the chain says, and exact accounts."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import fastavro
+import pytest
+from build_backup import records
+from chains import key
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.chain import Part, PartitionKey, sha256_hex
+from backup_avro.container import Codec, decode_header, decompress, encode_header, iter_blocks
+from backup_avro.record import Record, encode
+from sink.roll import BuiltObject, Roller
+from sink.transcode.segment import Segment
+
+SYNC = bytes(range(16))
+
+
+class Names:
+    """Countable names."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def data(self, of: PartitionKey, first: int, last: int) -> str:
+        """Name an object of one partition."""
+        self.count += 1
+        return f"data/{of.topic_id}/{of.partition}/{first}-{last}/{self.count}"
+
+    def journal(self) -> str:
+        """Name a journal."""
+        self.count += 1
+        return f"journal/{self.count}"
+
+
+def roller(codec: Codec = Codec.NULL, block_size: int = 200) -> Roller:
+    """A roller with small blocks."""
+    return Roller(codec=codec, sync=SYNC, block_size=block_size)
+
+
+def segment(batch: Sequence[Record]) -> Segment:
+    """What a transcoder makes of one record batch."""
+    return Segment(
+        body=b"".join(map(encode, batch)),
+        records=len(batch),
+        tombstones=sum(record.value is None for record in batch),
+        first_offset=batch[0].offset,
+        last_offset=batch[-1].offset,
+        min_timestamp=min(record.timestamp for record in batch),
+        max_timestamp=max(record.timestamp for record in batch),
+    )
+
+
+def batch_of(of: PartitionKey, offsets: Iterable[int], **how: Iterable[int]) -> list[Record]:
+    """Records of a partition whose topic's id is its name."""
+    return records(of.topic_id, of.partition, offsets, tombstones=how.get("tombstones", ()))
+
+
+def decoded(built: BuiltObject, part: Part) -> list[tuple[str, int, int]]:
+    """The records in a part's byte range, by our own container reader and fastavro's record reader."""
+    header = decode_header(built.data)
+    found = []
+    for block in iter_blocks(built.data, header, part.start, part.end):
+        body = io.BytesIO(decompress(block, header.codec))
+        schema = fastavro.parse_schema(fastavro.reader(io.BytesIO(built.data)).writer_schema)
+        for _ in range(block.count):
+            record: Any = fastavro.schemaless_reader(body, schema, None)
+            found.append((record["topic"], record["partition"], record["offset"]))
+    return found
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec) -> None:
+    """Read as a whole by a foreign reader, and part by part."""
+    it = roller(codec)
+    t, u = key("t", 3), key("u")
+    it.add(t, 1, [segment(batch_of(t, range(5, 30)))])
+    it.add(t, None, [segment(batch_of(t, range(100, 130), tombstones=[101, 102])), segment(batch_of(t, [140]))])
+    it.add(u, None, [segment(batch_of(u, [1]))])
+    built = {item.item.parts[0].key: item for item in it.cut(Names(), max_objects=8)}
+    assert set(built) == {t, u}
+    item = built[t].item
+    assert (item.bytes, item.sha256, item.journal) == (len(built[t].data), sha256_hex(built[t].data), False)
+    assert built[t].data.startswith(encode_header(codec=codec, sync=SYNC))
+    base, tail = item.parts
+    assert (base.first, base.last, base.records, base.scan, base.tombstones) == (5, 29, 25, 1, 0)
+    assert (tail.first, tail.last, tail.records, tail.scan, tail.tombstones) == (100, 140, 31, None, 2)
+    assert decoded(built[t], base) == [("t", 3, offset) for offset in range(5, 30)]
+    assert decoded(built[t], tail) == [("t", 3, offset) for offset in [*range(100, 130), 140]]
+    assert base.end == tail.start
+    assert tail.end == item.bytes
+    reader: Iterable[Any] = fastavro.reader(io.BytesIO(built[t].data))
+    everything = [record["offset"] for record in reader]
+    assert everything == [*range(5, 30), *range(100, 130), 140]
+
+
+def test_the_rest_shares_a_journal() -> None:
+    """The partitions with most bytes get their own object; no more objects than asked for."""
+    it = roller()
+    keys = [key("t", n) for n in range(6)]
+    for n, of in enumerate(keys):
+        it.add(of, None, [segment(batch_of(of, range(3 * n + 1)))])
+    built = it.cut(Names(), max_objects=3)
+    assert [item.item.journal for item in built] == [False, False, True]
+    assert [item.item.parts[0].key for item in built[:2]] == [keys[5], keys[4]]
+    shared = built[2].item.parts
+    assert [part.key for part in shared] == keys[:4]
+    for part in shared:
+        assert decoded(built[2], part) == [("t", part.key.partition, n) for n in range(part.records)]
+    assert built[2].item.records == sum(part.records for part in shared)
+
+
+def test_blocks_are_closed_when_they_are_full() -> None:
+    """At the border of a segment, so that a block holds whole batches."""
+    it = roller(block_size=100)
+    for offset in range(10):
+        it.add(key(), None, [segment(batch_of(key(), [offset]))])
+    (built,) = it.cut(Names(), max_objects=2)
+    blocks = list(iter_blocks(built.data, decode_header(built.data)))
+    assert len(blocks) > 1
+    assert sum(block.count for block in blocks) == 10
+    assert all(len(block.compressed) >= 100 for block in blocks[:-1])
+
+
+def test_times_of_a_part_are_its_extremes() -> None:
+    """Over all segments, also where the first one's are higher."""
+    it = roller()
+    late, early = records("t", 0, [1, 2], timestamp=500), records("t", 0, [3], timestamp=7)
+    it.add(key(), None, [segment(late), segment(early)])
+    (built,) = it.cut(Names(), max_objects=2)
+    part = built.item.parts[0]
+    times = [record.timestamp for record in (*late, *early)]
+    assert (part.min_timestamp, part.max_timestamp) == (min(times), max(times))
+    assert times[0] > times[-1]
+
+
+LANES = st.tuples(st.integers(0, 3), st.sampled_from([None, 1, 2]))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), LANES, st.integers(1, 9)),
+        st.tuples(st.just("discard"), LANES, st.just(0)),
+        st.tuples(st.just("drop"), LANES, st.just(0)),
+        st.tuples(st.just("cut"), LANES, st.integers(2, 4)),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS, st.sampled_from(list(Codec)))
+def test_accounts_are_exact(steps: list[tuple[str, tuple[int, int | None], int]], codec: Codec) -> None:
+    """Whatever is added, discarded and dropped: a cut holds the rest, each record once, and leaves nothing."""
+    it = roller(codec)
+    held: dict[tuple[int, int | None], list[int]] = {}
+    next_offset = dict.fromkeys(range(4), 0)
+    for what, (number, scan), amount in [*steps, ("cut", (0, None), 2)]:
+        of = key("t", number)
+        match what:
+            case "add":
+                offsets = range(next_offset[number], next_offset[number] + amount)
+                next_offset[number] += amount + 1
+                it.add(of, scan, [segment(batch_of(of, offsets))])
+                held.setdefault((number, scan), []).extend(offsets)
+            case "discard" if scan is not None:
+                it.discard(of, scan)
+                held.pop((number, scan), None)
+            case "drop":
+                it.drop(of)
+                held = {lane: offsets for lane, offsets in held.items() if lane[0] != number}
+            case "cut":
+                built = it.cut(Names(), max_objects=amount)
+                assert len(built) <= amount
+                found = {
+                    (part.key.partition, part.scan): [offset for _, _, offset in decoded(item, part)]
+                    for item in built
+                    for part in item.item.parts
+                }
+                assert found == held
+                assert (it.bytes, it.largest) == (0, 0)
+                held = {}
+        assert (it.bytes > 0) == bool(held)
+        assert it.bytes >= it.largest
+
+
+def test_nothing_gives_no_objects() -> None:
+    """A commit without records has no objects."""
+    it = roller()
+    it.add(key(), None, [])
+    assert it.cut(Names(), max_objects=2) == []
