@@ -34,6 +34,7 @@ class Reason(StrEnum):
     TWIN_ALIVE = "another process with this instance name is alive"
     WAITING_FOR_FIRST = "the other instance goes first"
     WAITING_FOR_BROKERS = "the brokers do not answer"
+    WAITING_FOR_TOPICS = "none of the guarded topics exists"
     STEADY = "nothing to do"
 
 
@@ -261,7 +262,7 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
 
 def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
     if seen.guarded is None:
-        return [], Reason.WAITING_FOR_BROKERS, ""
+        return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS, ""
     if any(_building(g, seen, policy) for g in seen.generations):
         return [], Reason.STEADY, ""
     number = seen.newest + 1

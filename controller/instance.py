@@ -162,6 +162,7 @@ class Instance:
             pipelines=self._runs.states(),
             tasks=self._board.under_way(view.began_mono),
             asked_mono=dict(self._asked),
+            topicless=self._topics == () and self._surveyor.trouble is None,
         )
 
     def _guarded(self) -> Guarded | None:

@@ -84,7 +84,10 @@ class PipelineState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One tick's view. `generations` are those not wholly cleared, ascending; `newest` is the highest number."""
+    """One tick's view. `generations` are those not wholly cleared, ascending; `newest` is the highest number.
+
+    `guarded` is None when the brokers do not answer, or (then `topicless`) none of the guarded topics exists.
+    """
 
     now_mono: float
     at: int
@@ -102,3 +105,4 @@ class Observation:
     """Work under way, as (name of the action, generation)."""
     asked_mono: Mapping[int, float] = field(default_factory=dict)
     """When I first asked the peer to build a generation, by number."""
+    topicless: bool = False

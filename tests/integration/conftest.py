@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ def new_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PairMak
     with ExitStack() as stack:
 
         def make(
-            topics: Sequence[str] = (),
+            topics: Sequence[str] | Mapping[str, Any] = (),
             *,
             kafka: KafkaServer | None = None,
             s3: S3Server | None = None,

@@ -126,14 +126,23 @@ class Pair:
     """A pair with a name of its own, short times, and its own coordination topic."""
 
     def __init__(
-        self, folder: Path, *, bootstrap: str, store: Settings, topics: Sequence[str] = (), **sections: Any
+        self,
+        folder: Path,
+        *,
+        bootstrap: str,
+        store: Settings,
+        topics: Sequence[str] | Mapping[str, Any] = (),
+        **sections: Any,
     ) -> None:
-        """Use `folder` for configuration and logs. `sections` win over the settings below, key by key."""
+        """Use `folder` for configuration and logs. `topics` are names, or the whole section.
+
+        `sections` win over the settings below, key by key.
+        """
         self._folder = folder
         self.name = f"pair-{secrets.token_hex(4)}"
         self.settings: Settings = {
             "pair": self.name,
-            "topics": {"include": list(topics)},
+            "topics": dict(topics) if isinstance(topics, Mapping) else {"include": list(topics)},
             "kafka": {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 1000},
             "store": store,
             "coordination": {
@@ -327,7 +336,7 @@ class PairMaker(Protocol):
 
     def __call__(
         self,
-        topics: Sequence[str] = (),
+        topics: Sequence[str] | Mapping[str, Any] = (),
         *,
         kafka: KafkaServer | None = None,
         s3: S3Server | None = None,
