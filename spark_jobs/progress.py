@@ -37,8 +37,9 @@ _VERSION: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _REPLICAS: Final = 3
 _FOLLOW_S: Final = 0.3
-# librdkafka's own lines, which would go to stderr.
+# librdkafka's own lines, which would go to stderr; of a producer only what is an error: it says each retry.
 _LOG: Final = logging.getLogger(__name__)
+_ERRORS: Final = 3
 #: How long open transactions are waited for: brokers abort them in less.
 SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 
@@ -320,7 +321,9 @@ def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout
         if error is not None:
             failed.append(error.str())
 
-    producer = Producer(for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG))
+    producer = Producer(
+        {**for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG), "log_level": _ERRORS}
+    )
     try:
         for state in states:
             producer.produce(

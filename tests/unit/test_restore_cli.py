@@ -1,0 +1,98 @@
+"""What `tandem restore` makes of its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backup_avro.errors import ConfigError
+from controller import log
+from controller.cli import restore as command
+from controller.cli.main import run
+
+
+def _options(**given: object) -> object:
+    blank: dict[str, object] = {
+        "topics": None,
+        "to": None,
+        "rename": None,
+        "suffix": "",
+        "generation": None,
+        "keep_load_config": False,
+        "consent": False,
+        "replication_factor": None,
+    }
+    return command._options(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
+
+
+def test_topics_and_names() -> None:
+    """Topics come with commas or repeated; mappings are OLD=NEW."""
+    found = command._options(
+        topics=["a,b", "c"],
+        to=None,
+        rename=["a=x", "b=y=z"],
+        suffix=".r",
+        generation=3,
+        keep_load_config=True,
+        consent=True,
+        replication_factor=2,
+    )
+    assert found.topics == ("a", "b", "c")
+    assert [found.naming.target(name) for name in ("a", "b", "c")] == ["x", "y=z", "c.r"]
+    assert (found.generation, found.keep_load_config, found.consent, found.replication_factor) == (3, True, True, 2)
+
+
+@pytest.mark.parametrize(
+    "given", [{"rename": ["a"]}, {"rename": ["=a"]}, {"rename": ["a="]}, {"to": "x", "suffix": ".r"}]
+)
+def test_options_that_make_no_sense(given: dict[str, object]) -> None:
+    """Half a mapping, or a name and a suffix at once, is a usage error."""
+    with pytest.raises(ConfigError):
+        _options(**given)
+
+
+def test_which_cluster(tmp_path: Path) -> None:
+    """The file's properties win, servers alone take nothing from the configured cluster, which comes last."""
+    configured = {"bootstrap.servers": "own:1", "sasl.password": "secret-of-the-source"}
+    file = tmp_path / "target.yaml"
+    file.write_text("bootstrap.servers: other:2\nclient.id: me\n", encoding="utf-8")
+    assert command._target(configured, None, None) == configured
+    assert command._target(configured, "other:1", None) == {"bootstrap.servers": "other:1"}
+    assert command._target(configured, None, file) == {"bootstrap.servers": "other:2", "client.id": "me"}
+    assert command._target(configured, "third:3", file) == {"bootstrap.servers": "third:3", "client.id": "me"}
+    with pytest.raises(ConfigError, match="not named"):
+        command._target(None, None, None)
+
+
+def test_secrets_of_the_target(tmp_path: Path) -> None:
+    """A password comes from its own file and is hidden in all output from then on; a `kafka:` section is taken too."""
+    (tmp_path / "password").write_text("t0p-secret-target\n", encoding="utf-8")
+    file = tmp_path / "target.yaml"
+    file.write_text(
+        f"kafka:\n  bootstrap.servers: other:2\n  sasl.password.file: {tmp_path / 'password'}\n", encoding="utf-8"
+    )
+    assert command._target(None, None, file)["sasl.password"] == "t0p-secret-target"
+    assert "t0p-secret-target" not in log.redact("it is t0p-secret-target")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- a\n", "a: [", "bootstrap.servers: x:1\nno such: 1\n", "sasl.password.file: /nowhere\n", "client.id: me\n"],
+)
+def test_a_target_file_that_does_not_work(tmp_path: Path, text: str) -> None:
+    """What is no YAML, no property, or misses the servers, is an error that names the file and shows no value."""
+    file = tmp_path / "target.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"target\.yaml"):
+        command._target(None, None, file)
+
+
+def test_help_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    """`tandem restore --help` names the options of the documented interface."""
+    assert run(["restore", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in ("--topics", "--to", "--map", "--suffix", "--generation", "--dry-run", "--yes", "--master"):
+        assert option in shown
+    for option in ("--replication-factor", "--keep-load-config", "--target-bootstrap-servers", "--target-config"):
+        assert option in shown
