@@ -75,7 +75,9 @@ class Drafter:
         named: list[Track] = []
         unnamed: list[Track] = []
         for track in self._board.tracks.values():
-            (named if track.changed() or track.head_at < stale else unnamed).append(track)
+            # In the middle of a base chunk there are records, while the position is what it was.
+            news = track.changed() or self._board.roller.holds(track.key)
+            (named if news or track.head_at < stale else unnamed).append(track)
         taints = tuple(taint for taint in (track.taint(now) for track in named) if taint is not None)
         groups: dict[str, tuple[GroupOffset, ...]] = {
             name: offsets for name, offsets in self._groups_seen.items() if self._groups.get(name) != offsets

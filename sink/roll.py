@@ -111,6 +111,10 @@ class Roller:
         """Bytes held for the partition with most of them."""
         return max(self._bytes_by_key.values(), default=0)
 
+    def holds(self, key: PartitionKey) -> bool:
+        """Whether anything of a partition waits for the next cut."""
+        return key in self._bytes_by_key
+
     def add(self, key: PartitionKey, scan: int | None, segments: Iterable[Segment]) -> None:
         """Take segments of one partition and lane; their offsets go on from the last ones'."""
         lane = self._lanes.get((key, scan))

@@ -1,0 +1,452 @@
+"""The pipeline on a scripted log: what is read is committed once, in order, whatever happens on the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from chains import CLUSTER, OPENING, PAIR, key, topic
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from strategies import batch
+
+from backup_avro.chain import Kind, PartitionKey
+from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.fold import Generation
+from backup_avro.record import Record, decode_body
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter, Identity, claim
+from sink.object_store.base import StoreTransientError
+from sink.pipeline import Phase, Pipeline, PipelinePolicy
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.transcode.reference import ReferenceTranscoder
+
+T0 = TopicPartition("t", 0)
+QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_interval_s=None, block_size=200)
+
+
+@dataclass
+class Log:
+    """One partition's log, and the sources that read it. `faults` come before anything else, once."""
+
+    offsets: list[int] = field(default_factory=list)
+    end: int = 0
+    start: int = 0
+    leader: int = 1
+    faults: list[FetchFault] = field(default_factory=list)
+    spoilt: bool = False
+    sources: list[ScriptedSource] = field(default_factory=list)
+    quiet: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def append(self, *offsets: int) -> None:
+        """Produce records; the end is behind the last one."""
+        with self.lock:
+            self.offsets.extend(offsets)
+            self.end = self.offsets[-1] + 1
+            for source in self.sources:
+                source.ends[T0] = (self.end, 1)
+
+    def open(self) -> ScriptedSource:
+        """A lane."""
+        source = ScriptedSource(
+            ends={T0: (self.end, 1)}, answer=self.answer, starts={T0: (self.start, 0)}, leader={T0: self.leader}
+        )
+        self.sources.append(source)
+        return source
+
+    def answer(self, source: ScriptedSource) -> list[Event]:
+        """Up to four records of each assigned partition, or that it is at head."""
+        with self.lock:
+            return self._answer(source)
+
+    def _answer(self, source: ScriptedSource) -> list[Event]:
+        now = time.monotonic()
+        if T0 not in source.positions or self.quiet:
+            return []
+        if self.faults and source is self.sources[0]:
+            return [self.faults.pop(0)]
+        position = source.positions[T0]
+        ahead = [offset for offset in self.offsets if offset >= max(position, self.start)][:4]
+        if not ahead and position == self.end:
+            time.sleep(0.002)
+            return [AtHead(leader_id=self.leader, partitions={T0: self.end}, requested_at=now, received_at=now)]
+        records = [
+            Record(topic="t", partition=0, offset=offset, timestamp=offset, key=b"k%d" % offset, value=b"v")
+            for offset in ahead
+        ]
+        data = batch(records, leader_epoch=1) if records else b""
+        if self.spoilt and data:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        return [
+            Fetched(
+                topic="t",
+                partition=0,
+                fetch_offset=position,
+                records=data,
+                high_watermark=self.end,
+                last_stable_offset=self.end,
+                log_start_offset=self.start,
+                end_offset=self.end,
+                aborted=(),
+                leader_id=self.leader,
+                leader_epoch=1,
+                received_at=now,
+                requested_at=now,
+                drained=not records,
+            )
+        ]
+
+
+@dataclass
+class Bench:
+    """A pipeline at work."""
+
+    log: Log = field(default_factory=Log)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    cluster: StandInCluster = field(default_factory=lambda: StandInCluster(topics={"t": topic()}))
+    policy: PipelinePolicy = QUICK
+    abort: threading.Event = field(default_factory=threading.Event)
+    started: list[Pipeline] = field(default_factory=list)
+
+    def claim(self) -> ChainWriter:
+        """Claim generation 1."""
+        who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
+        return claim(self.store, who, 1, opening=OPENING, reason="test", stop=self.abort)
+
+    def start(self, writer: ChainWriter | None = None) -> Pipeline:
+        """Start a pipeline on a new claim, or go on with a chain."""
+        pipeline = Pipeline(
+            writer=writer or self.claim(),
+            store=self.store,
+            cluster=self.cluster,
+            open_source=self.log.open,
+            transcoder=ReferenceTranscoder(),
+            policy=self.policy,
+            abort=self.abort,
+        )
+        self.started.append(pipeline)
+        pipeline.start()
+        return pipeline
+
+    def again(self) -> Pipeline:
+        """Start on what the chain says, as after a failure."""
+        self.log.sources.clear()
+        return self.start(ChainWriter(self.store, self.chain(), "a-1", stop=self.abort))
+
+    def chain(self) -> Generation:
+        """What a reader sees."""
+        return ChainReader(self.store, PAIR).load(1)
+
+    def until(self, true: Callable[[Generation], Any], seconds: float = 8.0) -> Generation:
+        """Wait until the chain says so."""
+        deadline = time.monotonic() + seconds
+        while True:
+            state = self.chain()
+            if true(state):
+                return state
+            assert time.monotonic() < deadline, f"not so after {seconds} s: {self.started[-1].report()}"
+            time.sleep(0.02)
+
+    def stored(self, state: Generation, of: PartitionKey | None = None) -> list[int]:
+        """The offsets of all live records, in offset order, read from the objects."""
+        found: list[int] = []
+        for item, part in state.live_parts():
+            data = self.store.objects[item.key]
+            header = decode_header(data)
+            if part.key == (of or key()):
+                for block in iter_blocks(data, header, part.start, part.end):
+                    body = decompress(block, header.codec)
+                    found += [record.offset for record in decode_body(body, block.count)]
+        return sorted(found)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A bench with an empty log; whatever runs is ended."""
+    it = Bench()
+    yield it
+    it.abort.set()
+    for pipeline in it.started:
+        pipeline.drain()
+        assert pipeline.join(5.0)
+    assert all(source.closed for source in it.log.sources)
+
+
+def through(offset: int) -> Callable[[Generation], bool]:
+    """Whether all is read through, up to an offset."""
+    return lambda state: state.read_through(key()) and state.positions[key()].offset >= offset
+
+
+def test_base_and_tail_are_read_once(bench: Bench) -> None:
+    """What was there at the claim by the base, what came after by the tail; every record is stored once."""
+    bench.log.append(*range(10), 15, 17)
+    pipeline = bench.start()
+    bench.until(lambda state: key() in state.positions)
+    bench.log.append(20, 21)
+    state = bench.until(through(22))
+    assert bench.stored(state) == [*range(10), 15, 17, 20, 21]
+    assert {part.scan is None for item in state.objects.values() for part in item.parts} == {True, False}
+    assert [item.name for item in state.topics.values()] == ["t"]
+    report = pipeline.report()
+    assert (report.phase, report.partitions, report.base_remaining, report.error) == (Phase.READING, 1, 0, None)
+    assert (report.records, report.lag_records) == (14, 0)
+
+
+def test_an_empty_log_becomes_read_through(bench: Bench) -> None:
+    """No records at all: time alone drives it."""
+    bench.start()
+    state = bench.until(through(0))
+    assert not state.objects
+    assert state.positions[key()].base.complete
+
+
+def test_a_drained_end_is_a_position(bench: Bench) -> None:
+    """The last offsets hold nothing readable: the tail stands behind them all the same."""
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    bench.log.end = 9
+    assert bench.stored(bench.until(through(9))) == [0, 1]
+
+
+def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
+    """A partition that is left out of responses may be at head where nothing readable lies in between."""
+    plain = bench.log.answer
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        now = time.monotonic()
+        if source is bench.log.sources[0] and source.positions.get(T0) == 2:
+            return [AtHead(leader_id=1, partitions={T0: 5}, requested_at=now, received_at=now)]
+        return plain(source)
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.log.append(0, 1)
+    bench.start()
+    state = bench.until(through(5))
+    assert bench.log.sources[0].positions[T0] == 5
+    assert state.positions[key()].offset == 5
+
+
+def test_a_drain_commits_what_was_read(bench: Bench) -> None:
+    """And ends: nothing that was fetched is lost."""
+    bench.policy = replace(QUICK, flush_interval_s=3600.0)
+    bench.log.append(*range(6))
+    pipeline = bench.start()
+    deadline = time.monotonic() + 5
+    while pipeline.report().records < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    pipeline.drain()
+    assert pipeline.join(5.0)
+    assert pipeline.report().phase is Phase.DRAINED
+    assert bench.stored(bench.chain()) == list(range(6))
+
+
+def test_another_life_goes_on_where_the_chain_ends(bench: Bench) -> None:
+    """Nothing lost, nothing twice, whatever the first life had under way."""
+    bench.log.append(*range(50))
+    first = bench.start()
+    bench.until(lambda state: key() in state.positions)
+    first.drain()
+    assert first.join(5.0)
+    bench.log.append(*range(60, 70))
+    bench.again()
+    assert bench.stored(bench.until(through(70))) == [*range(50), *range(60, 70)]
+
+
+def test_a_slow_store_holds_nothing_up(bench: Bench) -> None:
+    """The same bytes again until it takes them."""
+    errors = iter([StoreTransientError("503")] * 2)
+    bench.store.before = lambda op, name: next(errors, None) if op == "put" and name.endswith(".avro") else None
+    bench.log.append(*range(5))
+    bench.start()
+    assert bench.stored(bench.until(through(5))) == list(range(5))
+
+
+def test_a_full_budget_stops_the_fetch(bench: Bench) -> None:
+    """Memory is bounded; reading goes on when a commit is through."""
+    bench.policy = replace(QUICK, memory_budget=400)
+    bench.log.append(*range(200))
+    bench.start()
+    assert bench.stored(bench.until(through(200), 20.0)) == list(range(200))
+
+
+def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
+    """Told by the tail before the base meets it: what was read from the old one does not count."""
+    bench.log.append(*range(40))
+    bench.log.faults.append(
+        FetchFault(topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2)
+    )
+    plain = bench.log.answer
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        if source is not bench.log.sources[0] and bench.log.faults:
+            return plain(source)  # the old leader, until the tail has heard
+        bench.log.leader = 2 if not bench.log.faults else 1
+        return plain(source)
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.start()
+    state = bench.until(through(40))
+    assert state.positions[key()].base.leader == 2
+    assert bench.stored(state) == list(range(40))
+
+
+def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
+    """Records were deleted before they were read: said before the commit that jumps over them."""
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    bench.log.quiet = True
+    bench.log.append(*range(2, 30))
+    bench.log.start = 20
+    bench.log.faults.append(
+        FetchFault(topic="t", partition=0, kind=FaultKind.OUT_OF_RANGE, detail="", at=0.0, log_start=20, log_end=30)
+    )
+    bench.log.quiet = False
+    state = bench.until(through(30))
+    assert state.taints[key()].offset == 2
+    assert "log start moved to 20" in state.taints[key()].reason
+    kinds = [entry.kind for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
+    positions = [entry.positions for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
+    jump = next(n for n, at in enumerate(positions) if key() in at and at[key()].offset >= 20)
+    assert kinds.index(Kind.TAINTED) < jump
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": FaultKind.DIVERGED, "diverging_epoch": 0, "diverging_offset": 1},
+        {"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 1},
+    ],
+)
+def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str, Any]) -> None:
+    """What was cut off is here only: nothing else may be mixed with it."""
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    bench.log.faults.append(FetchFault(topic="t", partition=0, detail="", at=0.0, **fault))
+    state = bench.until(lambda state: key() in state.taints)
+    assert state.taints[key()].offset == 2
+    bench.log.append(5, 6)
+    time.sleep(0.3)
+    assert bench.stored(bench.chain()) == [0, 1]
+
+
+def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
+    """Its position stays where it was, also in time: later commits do not speak for it."""
+    other = topic("u")
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    bench.cluster.topics = {"u": other}
+    source = bench.log.sources[0]
+    source.ends[TopicPartition("u", 0)] = (0, 0)
+    state = bench.until(lambda state: "t" in state.topics and state.topics["t"].removed)
+    assert bench.stored(state) == [0, 1]
+    assert T0 not in source.positions
+    before = state.head_at(key())
+    plain = bench.log.answer
+
+    def answer(lane: ScriptedSource) -> list[Event]:
+        now = time.monotonic()
+        places = {tp: 0 for tp in lane.positions if tp.topic == "u"}
+        time.sleep(0.005)
+        return plain(lane) or [AtHead(leader_id=1, partitions=places, requested_at=now, received_at=now)]
+
+    for lane in bench.log.sources:
+        lane.answer = answer
+    state = bench.until(lambda state: state.read_through(key("u")))
+    seq = state.seq
+    bench.cluster.topics = {"u": replace(other, config={"x": "1"})}
+    state = bench.until(lambda state: state.seq > seq + 1 or state.topics["u"].config == {"x": "1"})
+    assert state.head_at(key()) == before
+
+
+def test_a_topic_that_hides_for_a_moment_loses_nothing(bench: Bench) -> None:
+    """Its id could not be seen before a commit: the records are left out then, and read again."""
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    bench.cluster.hidden.add("t")
+    bench.log.append(2, 3)
+    seq = bench.chain().seq
+    state = bench.until(lambda state: state.seq > seq)
+    assert state.positions[key()].offset == 2, "nothing is said of it"
+    bench.log.append(4, 5)
+    time.sleep(0.2)
+    bench.cluster.hidden.clear()
+    assert bench.stored(bench.until(through(6))) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_bad_batch_stops_its_partition_alone(bench: Bench) -> None:
+    """Said as trouble, not stored, tried again."""
+    bench.log.append(0, 1)
+    pipeline = bench.start()
+    bench.until(through(2))
+    bench.log.spoilt = True
+    bench.log.append(2)
+    deadline = time.monotonic() + 5
+    while not pipeline.report().trouble and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "t" in pipeline.report().trouble[0]
+    assert bench.stored(bench.chain()) == [0, 1]
+    assert pipeline.report().error is None
+
+
+def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> None:
+    """Who starts anew from the chain must not meet a commit that lands afterwards."""
+    bench.log.append(*range(5))
+    hold = threading.Event()
+
+    def slow(operation: str, name: str) -> None:
+        if operation == "put" and name.endswith(".avro"):
+            hold.wait(5)
+
+    bench.store.before = slow
+    pipeline = bench.start()
+    deadline = time.monotonic() + 5
+    while not any(op == "put" and name.endswith(".avro") for op, name in bench.store.log):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for source in bench.log.sources:
+        source.error = RuntimeError("the source broke")
+    time.sleep(0.2)
+    assert pipeline.report().error is None
+    hold.set()
+    assert pipeline.join(5.0)
+    assert pipeline.report().phase is Phase.FAILED
+    assert bench.stored(bench.chain()) == list(range(5))
+
+
+def test_a_request_runs_between_commits(bench: Bench) -> None:
+    """With the writer; an error in it fails the pipeline."""
+    bench.log.append(0)
+    pipeline = bench.start()
+    bench.until(through(1))
+    done = threading.Event()
+    pipeline.request(lambda writer: done.set() if writer is pipeline.writer else None)
+    assert done.wait(5)
+
+    def bad(_: ChainWriter) -> None:
+        raise ValueError("no")
+
+    pipeline.request(bad)
+    assert pipeline.join(5.0)
+    assert isinstance(pipeline.report().error, ValueError)
+
+
+def test_all_at_head_is_one_number(bench: Bench) -> None:
+    """An idle pipeline confirms without naming its partitions."""
+    slow = topic()
+    bench.cluster.topics = {"t": replace(slow, config={"cleanup.policy": "compact", "delete.retention.ms": "1000"})}
+    bench.start()
+    bench.until(through(0))
+    state = bench.until(lambda state: any(moment.kind is Kind.CONFIRM for moment in state.moments))
+    entries = [entry for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
+    confirm = next(entry for entry in entries if entry.kind is Kind.CONFIRM)
+    assert confirm.positions == {}
+    assert confirm.head_at is not None
