@@ -32,7 +32,7 @@ class Following:
         self._asked = asked
         self._guarded = guarded
         self._requested_at = requested_at
-        self._reader = ChainReader(store, config.pair)
+        self._reader = ChainReader(store, config.pair, ended=True)
         self._listener = Listener()
         self._partitions = partition_count(ClusterAdmin(self._props, timeout_s=ANSWER_S), self._topic)
         self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from backup_avro.coverage import Guarded
-from backup_avro.errors import DamagedError, TandemError
+from backup_avro.errors import TandemError
 from backup_avro.fold import Generation
 from controller.config import Config
 from controller.coordination import partition_of
@@ -64,21 +64,9 @@ def store_for_looking(config: Config) -> ObjectStore:
 
 def read_chains(reader: ChainReader) -> Chains:
     """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
-    try:
-        return Chains(generations=tuple(reader.refresh()), newest=reader.newest, damaged={})
-    except DamagedError:
-        pass
-    found: list[Generation] = []
-    damaged: dict[int, str] = {}
-    for number in range(1, reader.newest + 1):
-        try:
-            state = reader.load(number)
-        except DamagedError as error:
-            damaged[number] = str(error)
-        else:
-            if not state.gone:
-                found.append(state)
-    return Chains(generations=tuple(found), newest=reader.newest, damaged=damaged)
+    found = tuple(reader.refresh(tolerant=True))
+    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    return Chains(generations=found, newest=reader.newest, damaged=damaged)
 
 
 def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:

@@ -162,7 +162,7 @@ class Tasks:
         mine = writer.state
         if mine.complete:
             return
-        others = [g for g in self._reader().refresh() if g.number != mine.number]
+        others = [g for g in self._reader().refresh(tolerant=True) if g.number != mine.number]
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         found = coverage.obstacles(mine, others, guarded)
         if found:
@@ -183,7 +183,7 @@ class Tasks:
         writer = self._writer(number)
         if writer.state.sealed:
             return
-        generations = self._reader().refresh()
+        generations = self._reader().refresh(tolerant=True)
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
@@ -208,6 +208,6 @@ class Tasks:
         self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
 
     def _still(self, mine: Generation) -> Clearing | None:
-        generations = self._reader().refresh()
+        generations = self._reader().refresh(tolerant=True)
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         return coverage.clearing(mine, generations, guarded)

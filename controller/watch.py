@@ -38,6 +38,7 @@ class StoreWatch:
         self._view: StoreView | None = None
         self._snapshots: dict[int, Generation] = {}
         self._grew: dict[str, float] = {}
+        self._told: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
         self.trouble: str | None = None
         self.damage: DamagedError | None = None
@@ -85,13 +86,17 @@ class StoreWatch:
         began = time.monotonic()
         first = self._view is None
         generations = []
-        for state in self._reader.refresh():
+        for state in self._reader.refresh(tolerant=True):
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
                 known = self._snapshots[state.number] = state.frozen_copy()
                 if not first:
                     self._grew[state.instance] = time.monotonic()
             generations.append(known)
+        for number, error in self._reader.damaged.items():
+            if number not in self._told:
+                self._told.add(number)
+                _LOG.error("a generation can't be read and counts for nothing", generation=number, error=str(error))
         self._view = StoreView(
             began_mono=began,
             generations=tuple(generations),

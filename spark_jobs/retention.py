@@ -52,7 +52,7 @@ class Janitor:
         self._spark = spark
         self._address = address
         self._store: ObjectStore = address.open()
-        self._reader = ChainReader(self._store, pair)
+        self._reader = ChainReader(self._store, pair, ended=True)
         self._pair = pair
         self._rules = rules
         self._incarnation = f"{JANITOR}{uuid.uuid4()}"

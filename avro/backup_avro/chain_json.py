@@ -25,7 +25,7 @@ from backup_avro.chain import (
     from_iso,
     iso,
 )
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, NewerFormatError
 
 VERSION = 1
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -213,9 +213,9 @@ class Fields:
         return value
 
     def end(self) -> None:
-        """Raise DamagedError if a field was not taken."""
+        """Raise NewerFormatError if a field was not taken."""
         if self._left:
-            raise DamagedError(
+            raise NewerFormatError(
                 f"{self._where}: unknown field {min(self._left)}",
                 remedy="it may have been written by a newer release; use that one",
             )
@@ -230,9 +230,9 @@ class Fields:
         fields = cls(document, where)
         version = fields.take("v", int)
         if version != VERSION:
-            raise DamagedError(f"{where}: format version {version} is not known", remedy="use a newer release")
+            raise NewerFormatError(f"{where}: format version {version} is not known", remedy="use a newer release")
         if fields.take("enc", dict, None) is not None:
-            raise DamagedError(f"{where}: encrypted; this release cannot read it", remedy="use a newer release")
+            raise NewerFormatError(f"{where}: encrypted; this release cannot read it", remedy="use a newer release")
         return fields
 
 
@@ -258,7 +258,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
     fields = Fields.of_bytes(data, where)
     kind_name = fields.take("kind", str)
     if kind_name not in Kind.__members__:
-        raise DamagedError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
+        raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
     opening = fields.take("opening", dict, None)
     clearing = fields.take("clearing", dict, None)
     entry = Entry(

@@ -59,6 +59,10 @@ class DamagedError(PermanentError):
     exit_code = ExitCode.UNHEALTHY
 
 
+class NewerFormatError(DamagedError):
+    """Stored bytes were written by a newer release: nothing is wrong with them, but this release can't judge them."""
+
+
 class TimedOutError(TandemError):
     """A wait that the user asked for ran out."""
 

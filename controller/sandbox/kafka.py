@@ -111,7 +111,8 @@ class KafkaServer(LocalServer):
 
     def _format(self) -> None:
         """Make the data folder ready; the mark is written last, so a format that was cut off is done again."""
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The letter in front keeps an id that begins with "-" from being read as an option.
+        cluster_id = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         with self.log.open("ab") as output:
             begin = output.seek(0, os.SEEK_END)
             ended = subprocess.run(  # noqa: S603 - a fixed command, no shell

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from backup_avro import layout
 from backup_avro.chain import Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
-from backup_avro.errors import ConfigError, DamagedError
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError
 from backup_avro.fold import Generation
 from sink.object_store.base import ObjectMissingError, ObjectStore
 
 _PARALLEL_READS = 16
+_LOOK_AGAIN = 60
+"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way."""
 
 
 def _last(exists: Callable[[int], bool], start: int) -> int:
@@ -33,13 +35,21 @@ def _last(exists: Callable[[int], bool], start: int) -> int:
 
 
 class ChainReader:
-    """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time."""
+    """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time.
 
-    def __init__(self, store: ObjectStore, pair: str) -> None:
+    Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
+    weekly turns leaves fifty long chains that say nothing any more.
+    """
+
+    def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False) -> None:
         self._store = store
         self._pair = layout.check_name(pair, "pair")
         self._generations: dict[int, Generation] = {}
         self._newest = 0
+        self._wants_ended = ended
+        self._ended: set[int] = set()
+        self._damaged: dict[int, DamagedError] = {}
+        self._refreshes = 0
 
     @property
     def store(self) -> ObjectStore:
@@ -56,19 +66,53 @@ class ChainReader:
         """The highest number that was claimed when it was last looked, 0 if none."""
         return self._newest
 
-    def refresh(self) -> list[Generation]:
+    @property
+    def damaged(self) -> Mapping[int, DamagedError]:
+        """The generations that a tolerant refresh left out, with what is wrong with them."""
+        return self._damaged
+
+    def refresh(self, *, tolerant: bool = False) -> list[Generation]:
         """Read on to the heads of all chains; return the generations that are not wholly cleared, ascending.
 
-        Raises DamagedError on a broken chain, StoreTransientError and other store errors.
+        Raises DamagedError on a broken chain, StoreTransientError and other store errors. If `tolerant`, a broken chain
+        is left out and named in `damaged`: what can't be read covers nothing, so nothing is let go because of it. One
+        that a newer release wrote is never left out: NewerFormatError.
         """
         self._newest = _last(self._claimed, self._newest)
+        self._refreshes += 1
         for number in range(1, self._newest + 1):
-            state = self._generations.get(number)
-            if state is None:
-                self._generations[number] = self.load(number)
-            elif not state.gone:
-                self.follow(state)
+            if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
+                continue
+            try:
+                self._read_on(number)
+            except NewerFormatError:
+                raise
+            except DamagedError as error:
+                self._generations.pop(number, None)
+                self._damaged[number] = error
+                if not tolerant:
+                    raise
+            else:
+                self._damaged.pop(number, None)
         return [state for _, state in sorted(self._generations.items()) if not state.gone]
+
+    def _read_on(self, number: int) -> None:
+        state = self._generations.get(number)
+        if state is not None:
+            if not state.gone:
+                self.follow(state)
+        elif not self._wants_ended and self._is_over(number):
+            self._ended.add(number)
+        else:
+            self._generations[number] = self.load(number)
+
+    def _is_over(self, number: int) -> bool:
+        """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
+        head = self._head(number)
+        if head == 0:
+            return False
+        entry, _ = self._entry(number, head)
+        return entry.kind is Kind.CLEARED and entry.clearing is not None and not entry.clearing.stays
 
     def history(self) -> list[Generation]:
         """Return all generations read so far, cleared ones too, ascending."""
@@ -88,10 +132,13 @@ class ChainReader:
         if claim.generation != number or claim.pair != self._pair:
             raise DamagedError(f"{key} is the claim of generation {claim.generation} of pair {claim.pair}")
         state = Generation(claim=claim, head_sha256=sha256_hex(data))
-        head = _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, 0)
+        head = self._head(number)
         for entry, sha256 in self.entries(number, 1, head if upto is None else min(head, upto)):
             state.apply(entry, sha256)
         return state
+
+    def _head(self, number: int) -> int:
+        return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, 0)
 
     def follow(self, state: Generation) -> bool:
         """Read what was appended since; return whether there was anything."""

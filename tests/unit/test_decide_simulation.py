@@ -402,7 +402,7 @@ def test_a_former_active_reads_on_until_it_is_covered() -> None:
         newest = [state.number for state in world.reader.history() if state.complete]
     one = world.reader.history()[0]
     drained = False
-    until = world.now + 25
+    until = world.now + 40
     while world.now < until:
         world.step(check_promise)
         copy = world.alive[one.instance].copies.get(1)
