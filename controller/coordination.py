@@ -87,7 +87,8 @@ class Bulletin:
     def peer(self) -> Peer:
         """Return what is known of the peer from messages."""
         with self._lock:
-            heard = [v.heard_mono for v in self._voices.values() if v.instance == self._peer and v.heard_mono]
+            voices = [voice for voice in self._voices.values() if voice.instance == self._peer]
+            heard = [voice.heard_mono for voice in voices if voice.heard_mono is not None]
             newest = self._voices.get((self._peer, self._newest.get(self._peer, "")))
             return Peer(
                 instance=self._peer,

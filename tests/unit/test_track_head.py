@@ -1,0 +1,170 @@
+"""One partition's track: evidence of being at head, gaps, taints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from chains import key
+
+from backup_avro.chain import Base
+from sink.scan import BaseScan
+from sink.topics import TopicFilter, tombstones_promised_s
+from sink.track import Track
+
+
+def track(**how: Any) -> Track:
+    """At head at 0 s, offset 10, tombstones promised for 100 s."""
+    fields: dict[str, Any] = {
+        "key": key(),
+        "topic": "t",
+        "offset": 10,
+        "epoch": 1,
+        "log_start": 0,
+        "head_at": 1000,
+        "head_mono": 0.0,
+        "head_offset": 10,
+        "scan": BaseScan(Base(start=0, end=10, leader=1), limit_s=25.0),
+        "retention_s": 100.0,
+    }
+    return Track(**(fields | how))
+
+
+def head(it: Track, mono: float, *, offset: int | None = None) -> None:
+    """Evidence that left at `mono` and took a second."""
+    where = it.offset if offset is None else offset
+    it.at_head(offset=where, epoch=-1, requested=mono, received=mono + 1, at=1000 + round(mono * 1000))
+
+
+def test_evidence_counts_where_the_tail_stands() -> None:
+    """Not for another offset, not from before what is known, and time never goes back."""
+    it = track()
+    head(it, 5.0, offset=11)
+    assert it.head_at == 1000
+    head(it, 5.0)
+    assert (it.head_at, it.head_mono) == (6000, 5.0)
+    head(it, 4.0)
+    assert it.head_at == 6000
+
+
+def test_idle_is_not_a_gap() -> None:
+    """Nothing was read, so no tombstone can have been missed, however long it was."""
+    it = track()
+    it.record()
+    head(it, 5000.0)
+    assert it.taint(9000.0) is None
+
+
+def test_records_read_too_long_after_the_head_are_a_taint() -> None:
+    """From one moment at head to having read up to the next: beyond 0.8 of the promise."""
+    for late, tainted in ((79.0, False), (79.1, True)):
+        it = track()
+        it.record()
+        it.read(offset=20, epoch=1)
+        head(it, late)
+        assert (it.taint(late + 1) is not None) == tainted
+
+
+def test_an_open_gap_counts_too() -> None:
+    """Records are committed while the end is not in sight yet."""
+    it = track()
+    it.record()
+    it.read(offset=20, epoch=2)
+    assert it.taint(80.0) is None
+    found = it.taint(80.1)
+    assert found is not None
+    assert (found.offset, it.epoch) == (10, 2)
+
+
+def test_a_taint_begins_where_the_last_commit_ended() -> None:
+    """What was committed in time stays sound."""
+    it = track()
+    it.record()
+    it.read(offset=15, epoch=1)
+    assert it.taint(70.0) is None
+    it.record()
+    it.read(offset=20, epoch=1)
+    found = it.taint(90.0)
+    assert found is not None
+    assert found.offset == 15
+
+
+def test_short_promises_are_kept_at_best_effort() -> None:
+    """Below a minute nobody could prove anything: a minute counts. A topic that only deletes promises nothing."""
+    it = track(retention_s=2.0)
+    it.read(offset=20, epoch=1)
+    assert it.taint(47.0) is None
+    assert it.taint(49.0) is not None
+    it.retention_s = None
+    assert it.taint(10_000.0) is None
+
+
+def test_lost_records_are_a_taint_whatever_the_time() -> None:
+    """And are said once."""
+    it = track(lost="gone", retention_s=None)
+    found = it.taint(0.0)
+    assert found is not None
+    assert (found.offset, found.reason) == (10, "gone")
+    assert it.changed()
+    it.record()
+    assert it.taint(0.0) is None
+
+
+def test_what_changed_since_the_last_commit() -> None:
+    """Offset, log start and base; being at head aside."""
+    it = track()
+    assert it.changed()
+    it.record()
+    assert not it.changed()
+    head(it, 3.0)
+    assert not it.changed()
+    it.log_start = 3
+    assert it.changed()
+    it.record()
+    it.scan.begin(now=0.0, at=0)
+    assert it.changed()
+
+
+def test_read_through_and_lag() -> None:
+    """At head after the base was done."""
+    it = track(high_watermark=14)
+    assert it.lag == 4
+    assert not it.read_through
+    it.scan.begin(now=0.0, at=0)
+    it.scan.finish(now=1.0)
+    it.scan.begin(now=1.0, at=2000)
+    head(it, 1.0)
+    assert not it.read_through
+    head(it, 1.5)
+    assert it.read_through
+    assert replace(it.position(), head_at=0).base.done_at == 2000
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({}, 86_400.0),
+        ({"cleanup.policy": "compact", "delete.retention.ms": "2000"}, 2.0),
+        ({"cleanup.policy": "delete,compact"}, 86_400.0),
+        ({"cleanup.policy": "delete"}, None),
+    ],
+)
+def test_how_long_tombstones_are_promised(config: dict[str, str], seconds: float | None) -> None:
+    """By the topic's own configuration."""
+    assert tombstones_promised_s(config) == seconds
+
+
+def test_what_a_filter_matches() -> None:
+    """A name that is listed always; patterns match whole names, but neither exceptions, internal nor own topics."""
+    it = TopicFilter(include=("__x", "_own"), patterns=("a.*", "_.*"), exclude=("abc",), own=("_own", "_mine"))
+    names = ("__x", "_own", "ab", "abc", "xa", "_mine", "__consumer_offsets")
+    assert {name: it.matches(name) for name in names} == {
+        "__x": True,
+        "_own": True,
+        "ab": True,
+        "abc": False,
+        "xa": False,
+        "_mine": False,
+        "__consumer_offsets": False,
+    }
