@@ -1,0 +1,41 @@
+"""Names in the store: what may stand in them, and that they sort as their numbers do."""
+
+from __future__ import annotations
+
+import pytest
+
+from backup_avro import layout
+from backup_avro.errors import ConfigError, DamagedError
+
+
+@pytest.mark.parametrize("name", ["", ".x", "-x", "a/b", "a..b", "a b", "x" * 129, "ä", "a\n"])
+def test_bad_names_are_refused(name: str) -> None:
+    """Nothing that climbs, hides, or means something to a shell or a store."""
+    with pytest.raises(ConfigError, match="not a valid name"):
+        layout.check_name(name, "pair")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "x" * 250, "a b", "t\n"])
+def test_what_is_no_topic_is_damage(name: str) -> None:
+    """Topic names come from stored bytes; only Kafka's own alphabet goes into a key."""
+    with pytest.raises(DamagedError, match="not a Kafka topic name"):
+        layout.data_key("p", "a", 1, topic=name, partition=0, first=0, last=1, nonce="0")
+
+
+def test_names_are_what_the_design_says() -> None:
+    """The layout is a public format."""
+    assert layout.claim_key("shop", 7) == "shop/generations/00000007.json"
+    assert layout.claim_number("00000007.json") == 7
+    assert layout.claim_number("00000007") is None
+    assert layout.claim_number("7.json") is None
+    assert layout.chain_prefix("shop", 7) == "shop/generations/00000007/"
+    assert layout.entry_key("shop", 7, 42) == "shop/generations/00000007/00000000000000000042.json"
+    assert layout.claims_prefix("shop") == "shop/generations/"
+    assert layout.pins_prefix("shop") == "shop/pins/"
+    assert layout.checkpoint_key("shop", "x") == "shop/checkpoints/x.json"
+    assert layout.data_key("shop", "a", 7, topic="t.x", partition=3, first=1, last=2, nonce="ab") == (
+        "shop/a/generation=00000007/topics/t.x/partition=3/t.x+3+00000000000000000001+00000000000000000002+ab.avro"
+    )
+    assert layout.journal_key("shop", "a", 7, seq=5, nonce="ab") == (
+        "shop/a/generation=00000007/journal/00000000000000000005+ab.avro"
+    )

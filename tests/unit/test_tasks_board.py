@@ -1,0 +1,127 @@
+"""Work under way: once at a time, marked until the chains were read again, resting after failures; watching chains."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro.errors import RefusedError, TransientError
+from controller.tasks import TaskBoard
+from controller.watch import StoreWatch
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ClaimLostError, HolderLostError
+from sink.object_store.base import StoreTransientError
+
+SLOT = ("Seal", 1)
+
+
+@pytest.fixture
+def board() -> Iterator[TaskBoard]:
+    """A board."""
+    it = TaskBoard(workers=2)
+    yield it
+    it.close()
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def fail(error: Exception) -> Callable[[], None]:
+    """Work that fails."""
+
+    def work() -> None:
+        raise error
+
+    return work
+
+
+def test_a_task_counts_until_the_chains_were_read_after_it(board: TaskBoard) -> None:
+    """A decision on an older picture would repeat it."""
+    done = threading.Event()
+    before = time.monotonic()
+    board.submit(SLOT, done.set)
+    assert done.wait(5)
+    until(lambda: board.under_way(before) == {SLOT})
+    until(lambda: board.under_way(time.monotonic()) == frozenset())
+
+
+def test_a_slot_runs_one_task(board: TaskBoard) -> None:
+    """Whoever submits it again meanwhile."""
+    hold = threading.Event()
+    count: list[int] = []
+
+    def work() -> None:
+        count.append(1)
+        hold.wait(5)
+
+    for _ in range(3):
+        board.submit(SLOT, work)
+    until(lambda: count)
+    hold.set()
+    until(lambda: not board.under_way(time.monotonic()))
+    assert len(count) == 1
+
+
+def test_a_failure_rests(board: TaskBoard) -> None:
+    """It stays marked, and is not begun again at once."""
+    board.submit(SLOT, fail(TransientError("no")))
+    time.sleep(0.05)
+    board.under_way(time.monotonic())
+    assert board.under_way(time.monotonic() + 1) == {SLOT}
+    ran = threading.Event()
+    board.submit(SLOT, ran.set)
+    assert not ran.wait(0.05)
+
+
+@pytest.mark.parametrize(
+    ("error", "fenced", "refused"),
+    [(HolderLostError("x"), True, False), (RefusedError("x"), False, True), (ClaimLostError("x"), False, False)],
+)
+def test_what_an_error_means(board: TaskBoard, error: Exception, fenced: bool, refused: bool) -> None:
+    """A lost chain and a refusal end the instance; a lost claim is nobody's fault."""
+    board.submit(SLOT, fail(error))
+    until(lambda: not board.under_way(time.monotonic()))
+    assert (board.fenced is error, board.refused is error) == (fenced, refused)
+
+
+def test_a_view_follows_the_chains_and_stands_still() -> None:
+    """Copies of what was read; who grew is noted, not on the first look; trouble comes and goes; damage is left out."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    wake = threading.Event()
+    watch = StoreWatch(ChainReader(store, PAIR), interval_s=0.01, wake=wake)
+    assert watch.view is None
+    watch.start()
+    try:
+        until(lambda: watch.view is not None)
+        first = watch.view
+        assert first is not None
+        assert (first.newest, first.grew_mono) == (1, {})
+        backup.commit(records("orders", 0, range(3)))
+        until(lambda: watch.view is not None and "a" in watch.view.grew_mono)
+        assert first.generations[0].seq == 1, "the old view did not move"
+        assert wake.is_set()
+        store.before = lambda *_: StoreTransientError("503")
+        until(lambda: watch.trouble)
+        store.before = lambda *_: None
+        watch.hurry()
+        until(lambda: watch.trouble is None)
+        backup.commit(records("orders", 0, range(3, 5)))
+        name = max(store.objects, key=lambda key: (key.startswith(f"{PAIR}/generations/"), key))
+        until(lambda: watch.view is not None and watch.view.generations[0].seq == 3)
+        store.objects[name.replace("3.json", "4.json")] = b"{}"
+        until(lambda: watch.view is not None and not watch.view.generations)
+        assert watch.view is not None
+        assert watch.view.newest == 1, "its number stays taken"
+    finally:
+        watch.stop()
