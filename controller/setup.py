@@ -56,7 +56,7 @@ def set_up(
     admin = ClusterAdmin(props)
     cluster_id = _persist(stop, "brokers", admin.cluster_id)
     reader = ChainReader(store, config.pair)
-    _persist(stop, "store", reader.refresh)
+    _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)
     bulletin = Bulletin(pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation)
     coordination = CoordinationTopic(
@@ -95,12 +95,12 @@ def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
             outcome = call()
         except TransientError as error:
             if not failed:
-                _LOG.warning(f"the {what} can't be reached, waiting for it", error=str(error))
+                _LOG.warning(f"the {what} can't be reached, waiting", error=str(error))
             failed = True
             stop.wait(_RETRY_S)
         else:
             if failed:
-                _LOG.info(f"the {what} answers now")
+                _LOG.info(f"the {what} can be reached again")
             return outcome
     raise StoppedEarlyError
 

@@ -12,6 +12,7 @@ from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPar
 from sink.track import Track
 
 _LOG = structlog.get_logger()
+_BROKERS = "brokers"
 
 
 class TailLane:
@@ -21,6 +22,7 @@ class TailLane:
         self._board = board
         self._source = source
         self._retry_at: dict[TopicPartition, float] = {}
+        self._trouble_since: float | None = None
         self.moved: list[tuple[TopicPartition, int]] = []
 
     def add(self, tp: TopicPartition, track: Track) -> None:
@@ -38,6 +40,10 @@ class TailLane:
             if isinstance(event, AtHead):
                 self._at_head(event)
                 continue
+            if isinstance(event, FetchFault) and event.partition < 0:
+                self._trouble_since = time.monotonic()
+                self._board.say(_BROKERS, event.detail)
+                continue
             tp = TopicPartition(event.topic, event.partition)
             track = self._board.tracks.get(tp)
             if track is None or track.frozen:
@@ -46,7 +52,16 @@ class TailLane:
                 self._fault(event, tp, track)
             elif event.fetch_offset == track.offset:
                 self._read(event, tp, track)
+        if self._trouble_since is not None:
+            self._look_whether_over(self._trouble_since)
         self._retry()
+
+    def _look_whether_over(self, since: float) -> None:
+        """Trouble with a broker, or all of them, is over when every partition has been at head after it."""
+        if all(track.frozen or track.head_mono > since for track in self._board.tracks.values()):
+            self._trouble_since = None
+            self._board.trouble.pop(_BROKERS, None)
+            _LOG.info("trouble is over, all partitions have been at head again")
 
     def _at_head(self, event: AtHead) -> None:
         at = self._board.at(event.requested_at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from functools import partial
@@ -29,6 +30,9 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     settings = load(context, config, overrides)
     incarnation = new_incarnation()
     log.configure(level=settings.log.level, fmt=settings.log.format)
+    if settings.log.level != "debug":
+        # It writes several lines a second while a broker is away; the pipeline tells the same once.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
     stop, wake = threading.Event(), threading.Event()
 

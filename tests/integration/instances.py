@@ -156,7 +156,7 @@ class Pair:
             "handover": {"timeout": "20s"},
             "rotation": {"interval": "1d"},
             "groups": {"interval": "5s"},
-            "log": {"level": "debug"},
+            "log": {"level": "info"},
         }
         merge(self.settings, sections)
         self._bootstrap = bootstrap

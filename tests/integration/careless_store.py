@@ -1,0 +1,76 @@
+"""A store that speaks enough S3 for Tandem's probe but ignores `If-None-Match`, as some servers and old versions do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from controller.sandbox.ports import LOOPBACK
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    objects: dict[str, bytes]
+
+    def do_PUT(self) -> None:
+        """Write whatever is there already, whatever the condition says."""
+        self.objects[self._key] = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(200)
+
+    def do_GET(self) -> None:
+        """Give an object, or list them."""
+        query = parse_qs(urlsplit(self.path).query)
+        if "list-type" in query:
+            prefix = query.get("prefix", [""])[0]
+            items = "".join(
+                f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size>"
+                f"<LastModified>2024-01-01T00:00:00Z</LastModified></Contents>"
+                for key, data in sorted(self.objects.items())
+                if key.startswith(prefix)
+            )
+            text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>"
+            self._answer(200, text.encode())
+        elif self._key in self.objects:
+            self._answer(200, self.objects[self._key])
+        else:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+
+    def do_POST(self) -> None:
+        """Delete everything that is asked for, and the rest too."""
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.objects.clear()
+        self._answer(200, b"<DeleteResult></DeleteResult>")
+
+    @property
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path).removeprefix("/").partition("/")[2]
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Last-Modified", formatdate(usegmt=True))
+        self.send_header("ETag", '"0"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def careless_store() -> Iterator[str]:
+    """Run one in a thread; gives its URL."""
+    handler = type("Handler", (_Handler,), {"objects": {}})
+    with ThreadingHTTPServer((LOOPBACK, 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://{LOOPBACK}:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
