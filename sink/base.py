@@ -52,8 +52,9 @@ class BaseLane:
         while self._waiting and len(self._next) < self._parallel:
             tp = self._waiting.popleft()
             self._next[tp] = 0
-            self._source.assign(tp, self._board.tracks[tp].scan.base.start)
-            self._begin(tp, self._board.tracks[tp])
+            track = self._board.tracks[tp]
+            self._source.assign(tp, track.scan.base.start, topic_id=track.key.topic_id)
+            self._begin(tp, track)
         if not self._next:
             return
         if not self._allowed():

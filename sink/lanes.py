@@ -24,8 +24,8 @@ DAMAGED_RETRY_S = 5.0
 class Source(Protocol):
     """One lane of raw fetches, as `sink.source.fetcher` has it. Used from the pipeline's thread alone."""
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
-        """Begin to fetch a partition at `offset`."""
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
+        """Begin to fetch a partition at `offset`, of this life of the topic alone."""
         ...
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:

@@ -245,8 +245,10 @@ class Pipeline:
             raise self._committer.error
 
     def _flush_due(self) -> bool:
-        if self._committer.busy or not self._board.tracks:
+        if self._committer.busy:
             return False
+        if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
+            return self._drafter.news()
         roller = self._board.roller
         if roller.largest >= self._policy.object_size or roller.bytes >= self._policy.memory_budget // 2:
             return True

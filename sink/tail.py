@@ -27,7 +27,7 @@ class TailLane:
 
     def add(self, tp: TopicPartition, track: Track) -> None:
         """Begin to read a partition where its track stands."""
-        self._source.assign(tp, track.offset, track.epoch)
+        self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id)
 
     def remove(self, tp: TopicPartition) -> None:
         """Stop reading a partition."""
@@ -72,7 +72,7 @@ class TailLane:
                 if offset > track.offset:  # nothing readable in between: compacted away, or markers
                     track.read(offset=offset, epoch=-1)
                     self._source.advance(tp, offset, track.epoch)
-                track.at_head(offset=offset, epoch=-1, requested=event.requested_at, received=event.received_at, at=at)
+                track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
         try:
@@ -83,13 +83,13 @@ class TailLane:
             return
         track.read(offset=result.next_offset, epoch=result.leader_epoch)
         if fetched.drained and fetched.end_offset > track.offset:
-            track.read(offset=fetched.end_offset, epoch=-1)
+            # What was there has been compacted away, with the epochs of its batches: the leader's stands for them.
+            track.read(offset=fetched.end_offset, epoch=fetched.leader_epoch)
         track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
         if track.offset >= fetched.end_offset:
             track.at_head(
                 offset=track.offset,
-                epoch=fetched.leader_epoch,
                 requested=fetched.requested_at,
                 received=fetched.received_at,
                 at=self._board.at(fetched.requested_at),
@@ -101,15 +101,13 @@ class TailLane:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
                 self._skip_to(fault.log_start, tp, track)
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None:
-                self._freeze(track, f"the log ends at {fault.log_end}, below what was read ({track.offset})")
+                self._freeze(track, -1 if fault.log_end is None else fault.log_end)
             case FaultKind.DIVERGED if fault.diverging_offset >= track.offset:
                 # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
                 track.epoch = fault.diverging_epoch
                 self._source.seek(tp, track.offset, fault.diverging_epoch)
             case FaultKind.DIVERGED:
-                self._freeze(
-                    track, f"the log was cut at {fault.diverging_offset}, below what was read ({track.offset})"
-                )
+                self._freeze(track, fault.diverging_offset)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.LEADER_MOVED:
@@ -126,11 +124,18 @@ class TailLane:
         track.log_start = log_start
         self._source.seek(tp, log_start, track.epoch)
 
-    def _freeze(self, track: Track, why: str) -> None:
+    def _freeze(self, track: Track, cut_at: int) -> None:
         # What was cut off is in this generation only; new records under the same offsets must not mix with it.
-        _LOG.error("reading of a partition stops here, another generation is needed", topic=track.topic, why=why)
+        where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
         track.frozen = True
-        track.lost = why
+        track.cut_at = cut_at
+        track.lost = f"the log was cut {where} below what was read ({track.offset})"
+        _LOG.error(
+            "reading of a partition stops, another generation is needed",
+            topic=track.topic,
+            partition=track.key.partition,
+            why=track.lost,
+        )
 
     def _retry(self) -> None:
         now = time.monotonic()

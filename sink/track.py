@@ -20,7 +20,8 @@ TAINT_SHARE = 0.8
 class Track:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
 
-    `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further.
+    `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further because
+    the log was truncated at `cut_at`.
     """
 
     key: PartitionKey
@@ -39,6 +40,7 @@ class Track:
     recorded: Position | None = None
     lost: str | None = None
     frozen: bool = False
+    cut_at: int | None = None
 
     def read(self, *, offset: int, epoch: int) -> None:
         """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none)."""
@@ -46,7 +48,7 @@ class Track:
         self.offset = offset
         self.epoch = max(self.epoch, epoch)
 
-    def at_head(self, *, offset: int, epoch: int, requested: float, received: float, at: int) -> None:
+    def at_head(self, *, offset: int, requested: float, received: float, at: int) -> None:
         """A response whose request left at `requested` (`at` by the store's clock) shows that the log ends at `offset`.
 
         Counts only if that is where the tail stands. The gap to the evidence before is measured up to `received`.
@@ -57,7 +59,6 @@ class Track:
         self.head_mono = requested
         self.head_at = max(self.head_at, at)
         self.head_offset = self.offset
-        self.epoch = max(self.epoch, epoch)
 
     def taint(self, now: float) -> Taint | None:
         """Return a taint if what was read since the last commit came too late after being at head (design, rule 7).
@@ -66,7 +67,7 @@ class Track:
         """
         sound = self.head_offset if self.recorded is None else self.recorded.offset
         if self.lost is not None:
-            return Taint(key=self.key, offset=sound, reason=self.lost)
+            return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at)
         if self.retention_s is None or self.offset == sound:
             return None
         open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0

@@ -159,9 +159,10 @@ class Chain:
         """Append SEALED."""
         return self.append(Kind.SEALED)
 
-    def taint(self, offset: int, of: PartitionKey | None = None) -> Chain:
+    def taint(self, offset: int, of: PartitionKey | None = None, *, cut_at: int | None = None) -> Chain:
         """Append TAINTED."""
-        return self.append(Kind.TAINTED, taints=(Taint(key=of or key(), offset=offset, reason="a gap"),))
+        taint = Taint(key=of or key(), offset=offset, reason="a gap", cut_at=cut_at)
+        return self.append(Kind.TAINTED, taints=(taint,))
 
     def clearing(self, stays: Iterable[PartitionKey] = ()) -> Chain:
         """Append CLEARING of all but `stays`."""

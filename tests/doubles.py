@@ -159,9 +159,10 @@ class ScriptedSource:
     closed: bool = False
     error: Exception | None = None
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
         """Begin to fetch."""
         del last_epoch
+        assert topic_id, "another topic of the same name must never be read"
         assert tp not in self.positions, "assigned twice"
         self.positions[tp] = offset
 

@@ -154,11 +154,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Why a partition's window after `offset` may lack tombstones or records. Earlier moments are untouched."""
+    """Why a partition's window after `offset` may lack tombstones or records. Earlier moments are untouched.
+
+    `cut_at` is where the log was truncated below what had been read: the records from there on are in this generation
+    only, whatever the log holds under their offsets now.
+    """
 
     key: PartitionKey
     offset: int
     reason: str
+    cut_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,7 +172,8 @@ def dump_topic(topic: Topic) -> JsonObject:
 
 def dump_taint(taint: Taint) -> JsonObject:
     """Return the JSON form of a taint."""
-    return _dump_key(taint.key) | {"offset": taint.offset, "reason": taint.reason}
+    document = _dump_key(taint.key) | {"offset": taint.offset, "reason": taint.reason}
+    return document if taint.cut_at is None else document | {"cut_at": taint.cut_at}
 
 
 def _dump_group(item: GroupOffset) -> JsonObject:
@@ -417,6 +418,7 @@ def load_taint(document: object, where: str) -> Taint:
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
         offset=fields.take("offset", int),
         reason=fields.take("reason", str),
+        cut_at=fields.take("cut_at", int, None),
     )
     fields.end()
     return taint

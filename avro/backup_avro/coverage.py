@@ -44,6 +44,8 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
     """Say whether the sound part of `newer` reaches all that `older` holds of `key`."""
     if not newer.usable(key):
         return Cover.BEHIND
+    if cut_off(older, key):
+        return Cover.CUT_OFF
     new, old = newer.positions[key], older.positions[key]
     if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:
         return Cover.COVERED
@@ -55,6 +57,12 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
     ):
         return Cover.CUT_OFF
     return Cover.BEHIND
+
+
+def cut_off(state: Generation, key: PartitionKey) -> bool:
+    """Whether `state` holds records that a truncation took from the log: no later reading can cover them."""
+    taint = state.taints.get(key)
+    return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
 def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[str]:
@@ -84,6 +92,8 @@ def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) 
 
 
 def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
+    if cut_off(other, key):
+        return True  # as far as the log still reaches
     here, there = mine.positions[key], other.positions[key]
     if here.offset >= there.offset and here.epoch >= there.epoch:
         return True

@@ -181,7 +181,9 @@ class Generation:
         for name, offsets in entry.groups.items():
             self.groups[name] = {item.key: item for item in offsets}
         for taint in entry.taints:
-            self.taints.setdefault(taint.key, taint)
+            first = self.taints.setdefault(taint.key, taint)
+            if taint.cut_at is not None and (first.cut_at is None or taint.cut_at < first.cut_at):
+                self.taints[taint.key] = replace(first, cut_at=taint.cut_at)
         self._apply_kind(entry)
 
     def _apply_kind(self, entry: Entry) -> None:

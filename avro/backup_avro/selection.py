@@ -57,12 +57,17 @@ class Selection:
 
 
 def restorable(generations: Iterable[Generation]) -> list[Generation]:
-    """Return the generations that a restore may rest on, best first: COMPLETE, not being cleared, untainted first.
+    """Return the generations that a restore may rest on, best first: COMPLETE ones of which something may be chosen.
 
-    A tainted one is sound up to its taint, so it comes after all untainted ones, and with a warning.
+    Whole ones come before those that are partly cleared, untainted before tainted (which are sound up to the taint, and
+    get a warning), newer before older. What a CLEARING lets go can't be chosen from then on.
     """
-    usable = [g for g in generations if g.complete and g.clearing is None and g.cleared is None]
-    return sorted(usable, key=lambda g: (not g.taints, g.number), reverse=True)
+    usable = [g for g in generations if g.complete and (_whole(g) or any(g.usable(key) for key in g.positions))]
+    return sorted(usable, key=lambda g: (_whole(g), not g.taints, g.number), reverse=True)
+
+
+def _whole(state: Generation) -> bool:
+    return state.clearing is None and state.cleared is None
 
 
 def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:
@@ -86,18 +91,23 @@ def select(
     wanted: Callable[[Topic], bool] = lambda _: True,
     until: Mapping[PartitionKey, int] | None = None,
     merge: bool = True,
+    removed: bool = False,
 ) -> Selection:
     """Select the newest state, or the state as of the offset vector `until`.
 
-    With `merge`, records that another complete generation holds contiguously above the chosen one's position are added.
+    With `removed`, the last backup of a topic that was deleted while the generation was written is selected too, unless
+    another topic has its name now. With `merge`, records that another complete generation holds contiguously above the
+    chosen one's position are added.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
     parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
     partitions, incomplete = [], []
+    present = {topic.name for topic in chosen.topics.values() if not topic.removed}
+    passed_over = {t.topic_id for t in chosen.topics.values() if t.removed and (not removed or t.name in present)}
     for key in sorted(chosen.positions):
         topic = chosen.topics[key.topic_id]
-        if topic.removed or not wanted(topic):
+        if topic.topic_id in passed_over or not wanted(topic):
             continue
         if not chosen.usable(key):
             incomplete.append(chosen.name_of(key))

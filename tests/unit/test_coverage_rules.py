@@ -72,6 +72,17 @@ def test_a_log_that_was_cut_is_named() -> None:
     assert cover(generation(2, 8, epoch=2, head_at=30).taint(8).state, older, K) is Cover.BEHIND
 
 
+def test_a_log_that_grew_again_does_not_cover_what_was_cut_off() -> None:
+    """Other records have the offsets now: what was read before the cut is in the older generation only."""
+    older = generation(1, 100, epoch=3).taint(100, cut_at=80)
+    newer = generation(2, 150, epoch=5, head_at=30)
+    assert cover(newer.state, older.state, K) is Cover.CUT_OFF
+    assert obstacles(newer.state, [older.state], ONE) == [], "it can't be reached, and must not be waited for"
+    assert cover(newer.state, generation(1, 80, epoch=3).taint(80, cut_at=80).state, K) is Cover.COVERED
+    late = generation(1, 100, epoch=3).taint(90).taint(100, cut_at=80)
+    assert cover(newer.state, late.state, K) is Cover.CUT_OFF, "a taint before it does not hide the cut"
+
+
 def test_complete_when_nothing_stands_in_the_way() -> None:
     """All partitions read through and every COMPLETE generation reached."""
     mine = opened(2, offset=10)

@@ -158,7 +158,7 @@ def test_nobody_active(store: ObjectStore) -> None:
 
 def where(store: ObjectStore, request: Plan, requested_at: int = 0) -> Standing:
     """Where a handover stands now."""
-    reader = ChainReader(store, PAIR)
+    reader = ChainReader(store, PAIR, ended=True)
     reader.refresh()
     guarded = sight(store, topics=[ORDERS]).brokers
     assert guarded is not None

@@ -153,6 +153,21 @@ def test_a_cut_log_is_not_mixed() -> None:
     assert only(select(states(longer, frozen))).generations == (2,)
 
 
+def test_the_last_backup_of_a_deleted_topic_can_be_selected() -> None:
+    """On request, and unless a topic of that name exists again; also from a generation that is cleared otherwise."""
+    chain = complete_generation(1, {K: 10})
+    chain.append(Kind.COMMIT, topics=(topic(removed=True),))
+    assert select([chain.state]).partitions == ()
+    (found,) = select([chain.state], removed=True).partitions
+    assert found.end == 10
+    chain.append(Kind.COMMIT, topics=(topic(topic_id="again"),))
+    assert select([chain.state], removed=True).partitions == ()
+    kept = complete_generation(1, {K: 10}).seal().clearing(stays=[K]).cleared().state
+    newer = complete_generation(2, {K: 20}).state
+    assert [state.number for state in restorable([kept, newer])] == [2, 1]
+    assert select([kept, newer], number=1).partitions[0].end == 20, "what the newer one holds above is added"
+
+
 def test_partitions_are_chosen_named_or_left_out() -> None:
     """By topic; a removed topic is not in the newest state; one whose base is not done is named as incomplete."""
     chain = complete_generation(1, {K: 5, U: 5})

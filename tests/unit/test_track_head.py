@@ -34,7 +34,7 @@ def track(**how: Any) -> Track:
 def head(it: Track, mono: float, *, offset: int | None = None) -> None:
     """Evidence that left at `mono` and took a second."""
     where = it.offset if offset is None else offset
-    it.at_head(offset=where, epoch=-1, requested=mono, received=mono + 1, at=1000 + round(mono * 1000))
+    it.at_head(offset=where, requested=mono, received=mono + 1, at=1000 + round(mono * 1000))
 
 
 def test_evidence_counts_where_the_tail_stands() -> None:
