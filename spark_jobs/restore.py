@@ -149,12 +149,14 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
 
 
 def _plan(reader: ChainReader, options: Options) -> RestorePlan:
+    generations = reader.refresh(tolerant=True)
     return restore_plan.make_plan(
-        reader.refresh(),
+        generations,
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,
         number=options.generation,
+        damaged={number: str(error) for number, error in reader.damaged.items()},
     )
 
 
@@ -245,14 +247,15 @@ def restore(
 
 def _refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
     """After the pins were put: what was let go before them may be deleted at any time."""
-    present = {state.number: state for state in reader.refresh()}
-    for number in plan.basis:
-        state = present.get(number)
-        if state is None or state.clearing is not None or state.cleared is not None:
-            raise RefusedError(
-                f"generation {number} is being cleared",
-                remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
-            )
+    present = {state.number: state for state in reader.refresh(tolerant=True)}
+    for item in (item for topic in plan.topics for item in topic.partitions):
+        for number in item.generations:
+            state = present.get(number)
+            if state is None or not state.usable(item.key):
+                raise RefusedError(
+                    f"generation {number} is being cleared",
+                    remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
+                )
 
 
 class _Run:

@@ -180,6 +180,7 @@ class RestorePlan:
     topics: tuple[TopicPlan, ...]
     incomplete: tuple[str, ...]
     hash: str
+    damaged: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -188,7 +189,13 @@ class RestorePlan:
 
     def warnings(self) -> list[str]:
         """Return what the user should know about the backup before relying on this restore."""
-        found = [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
+        found = [f"generation {number} can't be read: {why}" for number, why in sorted(self.damaged.items())]
+        found += [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
+        found += [
+            f"{topic.source.name} was deleted from the cluster; this is its last backup"
+            for topic in self.topics
+            if topic.source.removed
+        ]
         for topic in self.topics:
             found.extend(
                 f"{topic.source.name}-{item.key.partition}: {item.warning}" for item in topic.partitions if item.warning
@@ -209,13 +216,21 @@ def make_plan(
     naming: Naming,
     topics: Sequence[str] | None = None,
     number: int | None = None,
+    damaged: Mapping[int, str] | None = None,
 ) -> RestorePlan:
     """Plan the restore of `topics` (None: all) from the newest state.
 
+    A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
+    not be read, with the reason: they are warned of, because one of them may have been newer.
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
     wanted = None if topics is None else frozenset(topics)
-    selection = select(generations, number=number, wanted=lambda topic: wanted is None or topic.name in wanted)
+    selection = select(
+        generations,
+        number=number,
+        wanted=lambda topic: wanted is None or topic.name in wanted,
+        removed=wanted is not None,
+    )
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
         by_topic.setdefault(item.key.topic_id, []).append(item)
@@ -239,6 +254,7 @@ def make_plan(
         basis=basis,
         topics=plans,
         incomplete=selection.incomplete,
+        damaged=dict(damaged or {}),
         hash=_hash(pair, selection, plans),
     )
 
