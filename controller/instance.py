@@ -320,7 +320,7 @@ class Instance:
         self._board.close()
         self._publish(Event.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
         self._parts.coordination.close(min(_LEAVE_S, grace_s))
-        _LOG.info("left", clean=clean)
+        (_LOG.info if clean else _LOG.warning)("left", clean=clean)
 
 
 def _details(report: PipelineReport) -> dict[str, str]:

@@ -145,27 +145,37 @@ class Committer:
 
     def _upload(self, built: BuiltObject) -> None:
         key = built.item.key
+        told = False
         while True:
             try:
                 if self._store.put_if_absent(key, built.data) is Put.EXISTS and self._store.get(key) != built.data:
                     raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
             except StoreTransientError as error:
-                _LOG.warning("store does not take an object, trying again", key=key, error=str(error))
+                if not told:
+                    _LOG.warning("store does not take an object, trying until it does", key=key, error=str(error))
+                told = True
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError(f"stopped while uploading {key}") from error
             else:
+                if told:
+                    _LOG.info("store has taken the object", key=key)
                 return
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
         """Return the topic ids that are not what their names stand for any more."""
+        told = False
         while True:
             try:
                 present = self._cluster.topic_ids(tuple(names.values()))
             except TransientError as error:
-                _LOG.warning("cannot check topic ids before the commit, trying again", error=str(error))
+                if not told:
+                    _LOG.warning("cannot check topic ids before the commit, trying until it works", error=str(error))
+                told = True
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError("stopped while waiting for the brokers to confirm topic ids") from error
             else:
+                if told:
+                    _LOG.info("topic ids could be checked, committing")
                 return frozenset(topic_id for topic_id, name in names.items() if present.get(name) != topic_id)
 
 

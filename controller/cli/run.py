@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from functools import partial
 
+import stamina
 import typer
 
 from backup_avro.errors import ExitCode
@@ -31,12 +33,19 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     incarnation = new_incarnation()
     log.configure(level=settings.log.level, fmt=settings.log.format)
     if settings.log.level != "debug":
-        # It writes several lines a second while a broker is away; the pipeline tells the same once.
+        # Both write several lines a second while a broker or the store is away; the pipeline tells the same once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        stamina.instrumentation.set_on_retry_hooks([])
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
     stop, wake = threading.Event(), threading.Event()
 
     def on_signal(_: int, __: object) -> None:
+        if not stop.is_set():
+            # A store or broker that hangs would hold the process beyond its grace. Whatever was not committed is read
+            # again by the next life.
+            last = threading.Timer(settings.shutdown.grace.total_seconds(), os._exit, [int(ExitCode.OK)])
+            last.daemon = True
+            last.start()
         stop.set()
         wake.set()
 

@@ -76,13 +76,18 @@ def _put(store: ObjectStore, key: str, data: bytes, stop: threading.Event) -> bo
     attempt = 0
     while True:
         try:
-            return store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
+            ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
         except StoreTransientError as error:
+            if attempt == 0:
+                _LOG.warning("store does not answer, trying the same bytes until it does", key=key, error=str(error))
             delay = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
             attempt += 1
-            _LOG.warning("store does not answer, trying the same bytes again", key=key, error=str(error), wait_s=delay)
             if stop.wait(delay):
                 raise StoppedError(f"stopped while waiting for the store to take {key}") from error
+        else:
+            if attempt:
+                _LOG.info("store answers again", key=key, attempts=attempt + 1)
+            return ours
 
 
 class ChainWriter:
