@@ -63,6 +63,8 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
         max_objects=config.commit.max_objects,
         object_size=config.object.target_size,
         block_size=config.object.block_size,
+        codec=config.object.codec,
+        compression_level=config.object.compression_level,
         memory_budget=config.memory.budget,
         chunk_ceiling_s=config.scan.chunk_duration.total_seconds(),
         scan_rate=config.scan.rate_limit,

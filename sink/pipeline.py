@@ -47,6 +47,9 @@ class PipelinePolicy:
     max_objects: int = 64
     object_size: int = 64 << 20
     block_size: int = 256 << 10
+    codec: str = "zstandard"
+    compression_level: int | None = None
+    """Applies to generations of `codec`; one that was opened with another keeps that one's own level."""
     memory_budget: int = 256 << 20
     chunk_ceiling_s: float = 60.0
     scan_rate: int | None = None
@@ -109,7 +112,12 @@ class Pipeline:
         )
         self._board = Board(
             store=store,
-            roller=Roller(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync), block_size=policy.block_size),
+            roller=Roller(
+                codec=Codec(opening.codec),
+                sync=bytes.fromhex(opening.sync),
+                block_size=policy.block_size,
+                level=policy.compression_level if policy.codec == opening.codec else None,
+            ),
             transcoder=transcoder,
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,

@@ -83,10 +83,10 @@ class _Lane:
         self.open_bytes += len(segment.body)
         self.open_count += segment.records
 
-    def close_block(self, codec: Codec, sync: bytes) -> None:
+    def close_block(self, codec: Codec, sync: bytes, level: int | None) -> None:
         if self.open_count:
             body = self.pending[0] if len(self.pending) == 1 else b"".join(self.pending)
-            block = encode_block(body, self.open_count, codec=codec, sync=sync)
+            block = encode_block(body, self.open_count, codec=codec, sync=sync, level=level)
             self.blocks.append(block)
             self.size += len(block)
             self.pending = []
@@ -95,10 +95,14 @@ class _Lane:
 
 
 class Roller:
-    """Buffers segments and cuts them into objects. Not thread-safe. `bytes` is what it holds, compressed or not yet."""
+    """Buffers segments and cuts them into objects. Not thread-safe. `bytes` is what it holds, compressed or not yet.
 
-    def __init__(self, *, codec: Codec, sync: bytes, block_size: int) -> None:
+    `level` is the codec's compression level, None for its own. It may differ between processes of one generation.
+    """
+
+    def __init__(self, *, codec: Codec, sync: bytes, block_size: int, level: int | None = None) -> None:
         self._codec = codec
+        self._level = level
         self._sync = sync
         self._block_size = block_size
         self._header = encode_header(codec=codec, sync=sync)
@@ -124,7 +128,7 @@ class Roller:
             before = lane.size + lane.open_bytes
             lane.add(segment)
             if lane.open_bytes >= self._block_size:
-                lane.close_block(self._codec, self._sync)
+                lane.close_block(self._codec, self._sync, self._level)
             self._account(key, lane.size + lane.open_bytes - before)
 
     def _account(self, key: PartitionKey, delta: int) -> None:
@@ -151,7 +155,7 @@ class Roller:
         """Turn all that is held into at most `max_objects` objects (at least 2) and start afresh."""
         by_key: dict[PartitionKey, list[tuple[int | None, _Lane]]] = {}
         for (key, scan), lane in self._lanes.items():
-            lane.close_block(self._codec, self._sync)
+            lane.close_block(self._codec, self._sync, self._level)
             by_key.setdefault(key, []).append((scan, lane))
         for lanes in by_key.values():
             lanes.sort(key=lambda item: item[1].first)

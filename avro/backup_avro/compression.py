@@ -38,7 +38,7 @@ class _Contexts(threading.local):
     """Zstandard contexts of one thread: making one costs more than compressing a small batch."""
 
     def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.decompressor = zstandard.ZstdDecompressor()
 
 
@@ -51,9 +51,9 @@ def _too_much(limit: int) -> DamagedError:
     )
 
 
-def deflate(data: bytes) -> bytes:
-    """Compress as raw deflate (RFC 1951)."""
-    engine = zlib.compressobj(6, zlib.DEFLATED, _RAW_DEFLATE)
+def deflate(data: bytes, level: int | None = None) -> bytes:
+    """Compress as raw deflate (RFC 1951), level 0 to 9."""
+    engine = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, _RAW_DEFLATE)
     return engine.compress(data) + engine.flush()
 
 
@@ -181,9 +181,13 @@ def unlz4_frame(data: bytes | memoryview, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def zstd(data: bytes) -> bytes:
-    """Compress as one Zstandard frame (RFC 8878) that states its size."""
-    return _contexts.compressor.compress(data)
+def zstd(data: bytes, level: int | None = None) -> bytes:
+    """Compress as one Zstandard frame (RFC 8878) that states its size, level 1 to 22."""
+    level = _ZSTD_LEVEL if level is None else level
+    compressor = _contexts.compressors.get(level)
+    if compressor is None:
+        compressor = _contexts.compressors[level] = zstandard.ZstdCompressor(level=level)
+    return compressor.compress(data)
 
 
 def unzstd(data: bytes | memoryview, limit: int) -> bytes:

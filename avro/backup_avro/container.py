@@ -114,17 +114,20 @@ def decode_header(buf: bytes | memoryview) -> Header:
     return Header(schema_json=schema_json, codec=codec, sync=sync, metadata=entries, length=reader.position)
 
 
-def compress(body: bytes, codec: Codec) -> bytes:
-    """Compress a block's body. Snappy is followed by the CRC-32 of the body, as the specification has it."""
+def compress(body: bytes, codec: Codec, level: int | None = None) -> bytes:
+    """Compress a block's body; `level` None is the codec's own.
+
+    Snappy has no levels and is followed by the CRC-32 of the body, as the specification has it.
+    """
     match codec:
         case Codec.NULL:
             return body
         case Codec.DEFLATE:
-            return compression.deflate(body)
+            return compression.deflate(body, level)
         case Codec.SNAPPY:
             return compression.snappy(body) + zlib.crc32(body).to_bytes(4, "big")
         case Codec.ZSTANDARD:
-            return compression.zstd(body)
+            return compression.zstd(body, level)
 
 
 def frame_block(compressed: bytes, count: int, *, sync: bytes) -> bytes:
@@ -132,9 +135,9 @@ def frame_block(compressed: bytes, count: int, *, sync: bytes) -> bytes:
     return b"".join((encode_long(count), encode_long(len(compressed)), compressed, sync))
 
 
-def encode_block(body: bytes, count: int, *, codec: Codec, sync: bytes) -> bytes:
+def encode_block(body: bytes, count: int, *, codec: Codec, sync: bytes, level: int | None = None) -> bytes:
     """Compress the `count` records of `body` into a block."""
-    return frame_block(compress(body, codec), count, sync=sync)
+    return frame_block(compress(body, codec, level), count, sync=sync)
 
 
 def iter_blocks(

@@ -192,3 +192,16 @@ def test_nothing_gives_no_objects() -> None:
     it = roller()
     it.add(key(), None, [])
     assert it.cut(Names(), max_objects=2) == []
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [(Codec.ZSTANDARD, 1, 19), (Codec.DEFLATE, 0, 9)])
+def test_the_level_is_that_of_the_configuration(codec: Codec, low: int, high: int) -> None:
+    """A higher level makes smaller objects of the same records."""
+    sizes = []
+    for level in (low, high):
+        it = Roller(codec=codec, sync=SYNC, block_size=1 << 20, level=level)
+        it.add(K, None, [segment(batch_of(K, range(2000)))])
+        (built,) = it.cut(Names(), max_objects=4)
+        sizes.append(len(built.data))
+        assert len(decoded(built, built.item.parts[0])) == 2000
+    assert sizes[1] < sizes[0]
