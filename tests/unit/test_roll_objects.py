@@ -200,7 +200,7 @@ def test_the_level_is_that_of_the_configuration(codec: Codec, low: int, high: in
     sizes = []
     for level in (low, high):
         it = Roller(codec=codec, sync=SYNC, block_size=1 << 20, level=level)
-        it.add(K, None, [segment(batch_of(K, range(2000)))])
+        it.add(key(), None, [segment(batch_of(key(), range(2000)))])
         (built,) = it.cut(Names(), max_objects=4)
         sizes.append(len(built.data))
         assert len(decoded(built, built.item.parts[0])) == 2000
