@@ -26,6 +26,7 @@ from sink.source.cluster import ClusterAdmin
 
 _LOG = structlog.get_logger()
 _RETRY_S = 2.0
+_FIRST_CONTACT_S = 8.0
 _T = TypeVar("_T")
 
 
@@ -51,10 +52,12 @@ def set_up(
 ) -> Parts:
     """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend."""
     me = config.require_instance()
+    _LOG.info("starting", store=store.url, brokers=config.kafka["bootstrap.servers"])
     _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
     props: dict[str, Value] = dict(config.kafka.reveal())
     admin = ClusterAdmin(props)
-    cluster_id = _persist(stop, "brokers", admin.cluster_id)
+    # With less patience than later on, so that a wrong address is told soon.
+    cluster_id = _persist(stop, "brokers", ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S).cluster_id)
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)

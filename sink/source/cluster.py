@@ -381,7 +381,9 @@ class ClusterAdmin:
     # Calls
 
     def _saw(self, error: KafkaError) -> None:
-        self._last_seen = error
+        # "All brokers are down" follows on the error that says why, such as a wrong password.
+        if self._last_seen is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public
+            self._last_seen = error
         _log.debug("librdkafka: %s", error.str())
 
     def _deadline(self) -> float:

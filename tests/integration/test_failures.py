@@ -17,7 +17,7 @@ from witness import assert_same, consume, stored
 from backup_avro.coordination import Event
 from controller.mailbox import Mailbox
 from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import pick_ports
+from controller.sandbox.ports import LOOPBACK, pick_ports
 from controller.sandbox.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ pytestmark = pytest.mark.integration
 
 UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 ERROR, USAGE, REFUSED = 1, 2, 5
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "tandem"}
 
 
 def write(bootstrap: str, topic: str, count: int) -> None:
@@ -51,8 +52,10 @@ def assert_ends(instance: Instance, code: int, *words: str) -> None:
     """The process ends with this exit code and one message that has all these words, and shows no traceback."""
     assert instance.end() == code, instance.last_words()
     text = instance.text()
-    assert text.count("error: ") == text.count("what to do: ") == 1, text
-    message = text[text.index("error: ") :]
+    begin = [at for at, line in enumerate(text.splitlines()) if line.startswith("error: ")]
+    assert len(begin) == 1, text
+    message = "\n".join(text.splitlines()[begin[0] :])
+    assert "what to do: " in message
     assert [word for word in words if word not in message] == [], text
     assert "Traceback" not in text
 
@@ -103,8 +106,7 @@ def test_brokers_away_at_start_and_in_mid_run(
     tmp_path: Path, make_topic: TopicMaker, new_pair: PairMaker, topic_name: str
 ) -> None:
     """With nobody listening it waits and names the address; after an outage in mid-run it goes on by itself."""
-    ports = dict(zip(KafkaServer.port_names, pick_ports(len(KafkaServer.port_names)), strict=True))
-    server = KafkaServer(tmp_path / "kafka", ports=ports)
+    server, guarded = broker_with_passwords(tmp_path / "kafka")
     pair = new_pair([topic_name], kafka=server)
     a = pair.start("a")
     (line,) = pair.wait("it waits for the brokers", lambda: a.said("the brokers can't be reached"))
@@ -115,6 +117,10 @@ def test_brokers_away_at_start_and_in_mid_run(
         pair.wait("it says that they are there", lambda: a.said("the brokers can be reached"))
         make_topic(topic_name, bootstrap=server.bootstrap, config=UNCLEANED)
         write(server.bootstrap, topic_name, 100)
+        b = pair.start("b", kafka={"bootstrap.servers": guarded, **LOGIN, "sasl.password": "not-the-password"})
+        assert_ends(b, ERROR, guarded, "refuse the connection", "check security.protocol", "sasl.password")
+        assert not b.said("the brokers can't be reached"), "no reason to wait"
+        assert "not-the-password" not in b.text()
         pair.wait("generation 1 is complete", lambda: pair.complete(1))
 
         server.stop()
@@ -128,6 +134,34 @@ def test_brokers_away_at_start_and_in_mid_run(
         assert a.terminate() == 0
     finally:
         server.stop()
+
+
+def broker_with_passwords(folder: Path) -> tuple[KafkaServer, str]:
+    """A broker that was not started yet, and the address of its second listener, which asks for a password."""
+    broker, controller, guarded = pick_ports(3)
+    listeners = f"PLAINTEXT://{LOOPBACK}:{broker},SASL://{LOOPBACK}:{guarded}"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    overrides = {
+        "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f'{module} required user_tandem="right";',
+    }
+    server = KafkaServer(folder, ports={"broker": broker, "controller": controller}, overrides=overrides)
+    return server, f"{LOOPBACK}:{guarded}"
+
+
+def test_told_to_stop_while_it_waits(new_pair: PairMaker) -> None:
+    """With no store listening it says so and waits; SIGTERM ends the wait, in time and without an error."""
+    (port,) = pick_ports(1)
+    pair = new_pair(["any"])
+    a = pair.start("a", store={"endpoint_url": f"http://{LOOPBACK}:{port}"})
+    (line,) = pair.wait("it waits for the store", lambda: a.said("the store can't be reached, waiting"))
+    assert str(port) in line["error"]
+    began = time.monotonic()
+    assert a.terminate() == 0
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize("seconds", [4, pytest.param(120, marks=pytest.mark.slow)])
