@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -12,17 +13,33 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from test_restore import read_all, rows_of
 
 from controller.sandbox.kafka import KafkaServer
-from sink.object_store import open_store
+from sink.chain.reader import ChainReader
+from sink.object_store import StoreSettings, open_store
+from spark_jobs import progress as marks
+from spark_jobs.progress import PlanState, State
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore_check import CheckTask, check
+from spark_jobs.restore_load import Cluster, LoadTask, Pace
+from spark_jobs.restore_plan import Naming, make_plan, transactional_id
+from spark_jobs.restore_target import Target
+
+if TYPE_CHECKING:
+    from conftest import TopicMaker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-_COUNT = 60_000
+# More than the runs can load before they are killed.
+_COUNT = 150_000
+
+_WORKER_COUNT = 100_000
+_KILLS = 15
 
 # Small batches and transactions, each waited for: slow enough to be hit in mid-way.
 _DRIVER = """
@@ -110,6 +127,87 @@ class _Run:
                         os.kill(int(entry.name), signal.SIGKILL)
 
 
+# One worker without Spark: it starts in a second, so it can be killed often.
+_WORKER = """
+import pickle, sys
+from pathlib import Path
+from spark_jobs.restore_load import load
+
+print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
+"""
+
+
+def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
+    """A worker killed again and again, at any moment, leaves each record once, in order, and counts right."""
+    (tmp_path / "store").mkdir()
+    root = f"file://{tmp_path}/store"
+    backup = Backup.claim(open_store(root), topics=[TopicSpec("orders")], block_records=200)
+    items = records("orders", 0, range(_WORKER_COUNT), tombstones=range(0, _WORKER_COUNT, 10))
+    backup.commit(items)
+    backup.complete()
+    target = Target({"bootstrap.servers": kafka.bootstrap})
+    name = make_topic(compacted=False, config={"retention.ms": "-1"})
+    found = target.look([name])[name]
+    reader = ChainReader(open_store(root), PAIR)
+    plan = make_plan(reader.refresh(), pair=PAIR, naming=Naming(only=name))
+    [topic] = plan.topics
+    marks.ensure_topic(target.admin, brokers=1)
+    state = PlanState(
+        plan=plan.hash,
+        run="one",
+        state=State.LOADING,
+        generation=1,
+        basis=plan.basis,
+        targets={name: found.topic_id},
+        sources={topic.source.topic_id: 1},
+        at=0,
+    )
+    marks.write_states(target.props, [state])
+    task = LoadTask(
+        plan=plan.hash,
+        run="one",
+        topic="orders",
+        topic_id=topic.source.topic_id,
+        partition=0,
+        target=name,
+        target_topic_id=found.topic_id,
+        transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
+        slices=topic.partitions[0].slices,
+        store=StoreAddress(root=root, settings=StoreSettings()),
+        cluster=Cluster(props=target.props),
+        pace=Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),
+    )
+    (tmp_path / "task").write_bytes(pickle.dumps(task))
+    command = [sys.executable, "-c", _WORKER, str(tmp_path / "task")]
+    dice = random.Random(name)
+    kills = 0
+    for _ in range(_KILLS):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+            try:
+                worker.wait(dice.uniform(0.3, 2.5))
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                kills += 1
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    loaded = pickle.loads(bytes.fromhex(done.stdout))
+    assert kills >= _KILLS // 2
+    assert (loaded.records, loaded.tombstones) == (_WORKER_COUNT, _WORKER_COUNT // 10)
+    assert loaded.resumed > 0
+    assert read_all(kafka.bootstrap, name, 0) == rows_of(items)
+    end = target.look([name])[name].ends[0]
+    check_task = CheckTask(
+        target=name,
+        target_topic_id=found.topic_id,
+        partition=0,
+        start=0,
+        end=end,
+        records=loaded.records,
+        hash=loaded.hash,
+        cluster=task.cluster,
+    )
+    assert check(check_task).same
+
+
 def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer, topic_name: str) -> None:
     """Killed again and again, the same command ends with exactly the records of the backup, in order."""
     (tmp_path / "store").mkdir()
@@ -125,13 +223,13 @@ def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer
     arguments = (f"file://{tmp_path}/store", PAIR, kafka.bootstrap, target)
     left: list[_Run] = []
     # Once before anything is committed, then in the midst of transactions; the last run is left alone.
-    waits = ["loading", *["committed"] * 3]
+    waits = ["loading", "committed", "committed"]
     try:
         for number, sign in enumerate(waits):
             run = _Run(log, *arguments)
             left.append(run)
             run.wait_for(sign, log)
-            time.sleep(dice.uniform(0, 1.5))
+            time.sleep(dice.uniform(0, 1.0))
             assert run.process.poll() is None, f"run {number} ended before it was killed: too few records"
             run.kill_driver()
             # The backup grows meanwhile; the plan that was begun is resumed all the same.
