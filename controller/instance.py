@@ -77,6 +77,8 @@ class Instance:
             publish=self._publish,
             stop=self._abort,
         )
+        heartbeat_s = self._policy.heartbeat_s
+        self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
         self._runs = Runs(
             store=parts.store,
             cluster=parts.cluster,
@@ -84,9 +86,10 @@ class Instance:
             transcoder=ReferenceTranscoder(),
             policy=pipeline_policy_of(config),
             abort=self._abort,
+            # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
+            # Whoever looks at fixed intervals may always come when the Active has just committed.
+            committed=self._watch.hurry,
         )
-        heartbeat_s = self._policy.heartbeat_s
-        self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
         self._surveyor = Surveyor(cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None)
         self._topics: tuple[Topic, ...] | None = None
         self._asked: dict[int, float] = {}

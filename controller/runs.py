@@ -38,6 +38,7 @@ class Runs:
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
+        committed: Callable[[], None],
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -45,6 +46,7 @@ class Runs:
         self._transcoder = transcoder
         self._policy = policy
         self._abort = abort
+        self._committed = committed
         self._runs: dict[int, _Run] = {}
 
     def start(self, writer: ChainWriter, *, resumed: bool) -> None:
@@ -57,6 +59,7 @@ class Runs:
             transcoder=self._transcoder,
             policy=self._policy,
             abort=self._abort,
+            committed=self._committed,
         )
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
         pipeline.start()

@@ -87,7 +87,10 @@ class PipelineReport:
 
 
 class Pipeline:
-    """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe."""
+    """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
+
+    `committed` is called after each commit, from the pipeline's thread.
+    """
 
     def __init__(
         self,
@@ -99,11 +102,13 @@ class Pipeline:
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
+        committed: Callable[[], None] = lambda: None,
     ) -> None:
         opening = writer.state.opening
         assert opening is not None
         self._writer = writer
         self._open_source = open_source
+        self._committed = committed
         self._policy = policy
         self._generation = writer.state.number
         self._drain = threading.Event()
@@ -249,6 +254,7 @@ class Pipeline:
                 # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
                 self._forget(topic_id)
                 self._surveyor.hurry()
+            self._committed()
         if self._committer.error is not None:
             raise self._committer.error
 
