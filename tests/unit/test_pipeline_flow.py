@@ -450,3 +450,45 @@ def test_all_at_head_is_one_number(bench: Bench) -> None:
     confirm = next(entry for entry in entries if entry.kind is Kind.CONFIRM)
     assert confirm.positions == {}
     assert confirm.head_at is not None
+
+
+def test_trouble_with_brokers_is_told_until_all_are_at_head_again(bench: Bench) -> None:
+    """A fault of the cluster names no partition; it is shown, and gone when everything was at head after it."""
+    plain, away = bench.log.answer, threading.Event()
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        if not away.is_set():
+            return plain(source)
+        time.sleep(0.01)
+        now = time.monotonic()
+        return [FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail="no broker answers", at=now)]
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.log.append(*range(3))
+    pipeline = bench.start()
+    bench.until(through(3))
+    away.set()
+    bench.until(lambda _: pipeline.report().trouble == ("no broker answers",))
+    away.clear()
+    bench.until(lambda _: pipeline.report().trouble == ())
+
+
+def test_every_commit_is_told(bench: Bench) -> None:
+    """Who waits for the chain to cover another one looks when there is something new to see."""
+    told: list[int] = []
+    pipeline = Pipeline(
+        writer=bench.claim(),
+        store=bench.store,
+        cluster=bench.cluster,
+        open_source=bench.log.open,
+        transcoder=ReferenceTranscoder(),
+        policy=bench.policy,
+        abort=bench.abort,
+        committed=lambda: told.append(bench.chain().seq),
+    )
+    bench.started.append(pipeline)
+    pipeline.start()
+    bench.log.append(*range(3))
+    state = bench.until(through(3))
+    bench.until(lambda _: told and max(told) >= state.seq)
+    assert len(told) == len(set(told))
