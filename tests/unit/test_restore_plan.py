@@ -214,7 +214,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     restore_plan.refuse_unless_empty(_target(p0=5, p1=5))
     with pytest.raises(RefusedError, match="1 partitions"):
         restore_plan.check_target(topic, _target(p0=5))
-    with pytest.raises(RefusedError, match="not empty"):
+    with pytest.raises(RefusedError, match="not of this very plan"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6))
 
 
