@@ -72,6 +72,7 @@ export AWS_ACCESS_KEY_ID={shlex.quote(endpoints.access_key)}
 export AWS_SECRET_ACCESS_KEY={shlex.quote(endpoints.secret_key)}
 export AWS_DEFAULT_REGION={endpoints.region}
 export AWS_ENDPOINT_URL={endpoints.s3_endpoint_url}
+export KAFKA_BOOTSTRAP_SERVERS={endpoints.bootstrap_servers}
 
 # For a configuration file; the key comes from the shell above:
 # kafka:
