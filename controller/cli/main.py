@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.util
 import io
+import logging
 import os
 import sys
 import traceback
@@ -123,6 +124,8 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     """
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
     log.configure(level="warning", fmt="auto")
+    # The store's client tells each of its retries; what they come to is in the error that follows.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
     try:
         code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()

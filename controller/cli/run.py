@@ -36,6 +36,8 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
         # Both write several lines a second while a broker or the store is away; the pipeline tells the same once.
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
         stamina.instrumentation.set_on_retry_hooks([])
+    else:
+        logging.getLogger("stamina").setLevel(logging.NOTSET)
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
     stop, wake = threading.Event(), threading.Event()
 
