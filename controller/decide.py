@@ -27,13 +27,14 @@ class Reason(StrEnum):
     READ_THROUGH = "all partitions are read through and every complete generation is covered"
     COVERED = "a newer complete generation covers it"
     HANDOVER = "a newer complete generation exists"
+    NO_SUCCESSOR = "no sound newer generation is left, it is read on"
     NOT_COVERED_IN_TIME = "the newer generation did not cover it in time"
     SPOILT = "it can't become complete any more"
     SUPERSEDED = "a newer complete generation exists, it is not needed"
     FENCED = "another incarnation of this instance has taken over"
-    TWIN_ALIVE = "another process with this instance name is alive"
+    TWIN_ALIVE = "another process with this instance name was heard a moment ago"
     WAITING_FOR_FIRST = "the other instance goes first"
-    WAITING_FOR_BROKERS = "the brokers do not answer"
+    WAITING_FOR_BROKERS = "no answer of the brokers yet"
     WAITING_FOR_TOPICS = "none of the guarded topics exists"
     STEADY = "nothing to do"
 
@@ -213,8 +214,11 @@ def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> 
 def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation, policy: Policy) -> list[Action]:
     if pipeline is None:
         return [StartPipeline(generation=number, reason=Reason.STEADY)]
-    if pipeline.failed_mono is not None and seen.now_mono - pipeline.failed_mono >= policy.restart_delay_s:
-        return [StartPipeline(generation=number, reason=Reason.RESTARTED)]
+    if pipeline.failed_mono is not None:
+        rested = seen.now_mono - pipeline.failed_mono >= policy.restart_delay_s
+        return [StartPipeline(generation=number, reason=Reason.RESTARTED)] if rested else []
+    if pipeline.drained_mono is not None:  # what it was drained for is gone: the successor was tainted, or is cleared
+        return [StartPipeline(generation=number, reason=Reason.NO_SUCCESSOR)]
     return []
 
 

@@ -224,7 +224,7 @@ def _progress(stands: Standing, asked: Plan, voice: Voice | None) -> str:
             return f"{stands.builder} builds generation {asked.generation}{_at_work(asked, voice)}"
         case Stage.COMPLETE:
             return (
-                f"generation {asked.generation} is complete; {asked.active} reads on until it covers "
+                f"generation {asked.generation} is complete; {asked.active} reads on until that covers its "
                 f"generation {asked.former}"
             )
         case Stage.SEALED:

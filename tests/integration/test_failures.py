@@ -256,7 +256,7 @@ def test_second_process_of_the_same_name(kafka: KafkaServer, make_topic: TopicMa
     first = pair.start("a")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     second = pair.start("a")
-    twin = "another process with this instance name is alive"
+    twin = "another process with this instance name was heard a moment ago"
     pair.wait("the second one waits", lambda: second.said("decision", reason=twin))
     write(kafka.bootstrap, topic, 100)
     assert_all_stored(pair, kafka.bootstrap, [topic])

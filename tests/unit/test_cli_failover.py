@@ -64,7 +64,7 @@ def test_what_it_costs_in_other_situations() -> None:
     [
         (Stage.REQUESTED, "waiting for b to claim generation 2"),
         (Stage.BUILDING, "b builds generation 2: scanning, 500 offsets of the first reading to go, lag 7"),
-        (Stage.COMPLETE, "generation 2 is complete; a reads on until it covers generation 1"),
+        (Stage.COMPLETE, "generation 2 is complete; a reads on until that covers its generation 1"),
         (Stage.SEALED, "generation 1 is sealed; a clears it"),
         (Stage.DONE, "done: generation 2 of b is the backup"),
         (Stage.GIVEN_UP, "b has given generation 2 up"),

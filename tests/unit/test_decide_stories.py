@@ -97,7 +97,7 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         (),
         Reason.WAITING_FOR_FIRST,
     ),
-    "the brokers do not answer": (look(guarded=None), Role.PASSIVE, (), Reason.WAITING_FOR_BROKERS),
+    "no answer of the brokers yet": (look(guarded=None), Role.PASSIVE, (), Reason.WAITING_FOR_BROKERS),
     "my claim is on its way to OPEN": (look(Chain(claimed_at=499_000)), Role.PASSIVE, (), Reason.STEADY),
     "the peer's claim is on its way to OPEN": (
         look(Chain(instance="b", incarnation="b-1", claimed_at=499_000)),
