@@ -340,8 +340,8 @@ def refuse_unless_empty(target: TargetTopic) -> None:
     if not target.empty:
         count = sum(target.ends.values()) - sum(target.starts.values())
         raise RefusedError(
-            f"topic {target.name} on the target is not empty (about {count} records), "
-            "and they are not of this very plan",
+            f"topic {target.name} on the target is not empty: it holds about {count:,} records "
+            "that are not of this very plan",
             remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it",
         )
 

@@ -127,7 +127,10 @@ class ChainReader:
         try:
             data = self._store.get(key)
         except ObjectMissingError as error:
-            raise ConfigError(f"pair {self._pair} has no generation {number} under {self._store.url}") from error
+            raise ConfigError(
+                f"pair {self._pair} has no generation {number} under {self._store.url}",
+                remedy="`tandem history` lists those there are; check pair and store.root as well",
+            ) from error
         claim = decode_claim(data, key)
         if claim.generation != number or claim.pair != self._pair:
             raise DamagedError(f"{key} is the claim of generation {claim.generation} of pair {claim.pair}")
