@@ -185,8 +185,10 @@ class Story:
         figures.different = sum(
             _fields(expected[slot]) != _fields(restored[slot]) for slot in expected.keys() & restored.keys()
         )
+        closed = sum(record.value is None for record in expected.values())
         self._tell(
-            f"{figures.keys:,} keys were written below the restored moment, {len(gone):,} of them deleted for good"
+            f"{figures.keys:,} keys were written below the restored moment; {closed:,} of them are closed: the latest "
+            "record is a tombstone"
         )
         self._tell(
             f"latest record per key, every field (key, value, headers, timestamp, partition): "
