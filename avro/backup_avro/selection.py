@@ -97,7 +97,9 @@ def select(
 
     With `removed`, the last backup of a topic that was deleted while the generation was written is selected too, unless
     another topic has its name now. With `merge`, records that another complete generation holds contiguously above the
-    chosen one's position are added.
+    chosen one's position are added, if its tail read them: what it scanned may lack the tombstones of what lies below.
+    So where the position lies inside its base, its own copy of the partition is taken instead, unless `number` says
+    which generation to rest on.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
@@ -112,16 +114,27 @@ def select(
         if not chosen.usable(key):
             incomplete.append(chosen.name_of(key))
             continue
-        partitions.append(_select_partition(chosen, others, parts, key, None if until is None else until.get(key)))
+        partitions.append(
+            _select_partition(
+                chosen, others, parts, key, None if until is None else until.get(key), instead=number is None
+            )
+        )
     return Selection(
         generation=chosen.number, seq=chosen.seq, partitions=tuple(partitions), incomplete=tuple(incomplete)
     )
 
 
 def _select_partition(
-    chosen: Generation, others: list[Generation], parts: dict[int, _Parts], key: PartitionKey, until: int | None
+    chosen: Generation,
+    others: list[Generation],
+    parts: dict[int, _Parts],
+    key: PartitionKey,
+    until: int | None,
+    *,
+    instead: bool,
 ) -> PartitionSelection:
     position = chosen.positions[key]
+    log_start, epoch = position.log_start, position.epoch
     end = position.offset if until is None else min(until, position.offset)
     slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
     used = [chosen.number]
@@ -129,26 +142,43 @@ def _select_partition(
     if key in chosen.taints and end > chosen.taints[key].offset:
         warning = f"tainted above offset {chosen.taints[key].offset}: {chosen.taints[key].reason}"
     elif key not in chosen.taints and (until is None or until > end):
-        for other in others:
-            there = other.positions.get(key)
-            if there is None or not other.usable(key) or there.epoch < position.epoch:
-                continue
-            reach = other.sound_offset(key) if until is None else min(until, other.sound_offset(key))
-            if reach < there.offset and end < there.base.end:
-                continue  # a moment inside of what it scanned: later records may have compacted away earlier ones
-            if there.base.start <= end < reach:
-                slices.extend(_slices(other.number, parts[other.number].get(key, ()), end, reach))
+        joining = list(others)
+        while joining:
+            other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
+            if other is None:
+                break
+            joining.remove(other)
+            there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
+            assert reach is not None
+            mine = parts[other.number].get(key, ())
+            if end >= there.base.end:
+                slices.extend(_slices(other.number, mine, end, reach))
                 used.append(other.number)
-                end = reach
+            elif instead and reach == there.offset:
+                slices = _slices(other.number, mine, there.log_start, reach)
+                used, log_start = [other.number], there.log_start
+            else:
+                continue
+            end, epoch = reach, there.epoch
+            joining = [g for g in others if g.number not in used]
     return PartitionSelection(
         key=key,
         topic=chosen.topics[key.topic_id],
         slices=tuple(sorted(slices, key=lambda piece: max(piece.part.first, piece.low))),
-        log_start=position.log_start,
+        log_start=log_start,
         end=end,
         generations=tuple(used),
         warning=warning,
     )
+
+
+def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:
+    """Return how far (exclusive) `other` goes on from `end` in the same history, None if it does not."""
+    there = other.positions.get(key)
+    if there is None or not other.usable(key) or there.epoch < epoch:
+        return None
+    reach = other.sound_offset(key) if until is None else min(until, other.sound_offset(key))
+    return reach if there.base.start <= end < reach else None
 
 
 def _parts_by_key(state: Generation) -> _Parts:
