@@ -48,12 +48,13 @@ class GuardedCluster:
         """Return the present topic id of each name that exists."""
         return {info.name: info.topic_id for info in self._admin.topics(names)}
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
-        """Return the committed offsets of the guarded groups on these topics."""
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+        """Return the committed offsets of the guarded groups on these topics, None for those that can't be read."""
         ids = {topic.name: topic.topic_id for topic in topics}
         answer = self._admin.group_offsets(ids)
         for group, error in answer.failed.items():
             _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
+        unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
         return {
             group: tuple(
                 GroupOffset(
@@ -66,7 +67,7 @@ class GuardedCluster:
             )
             for group, offsets in answer.groups.items()
             if self._config.groups.guards(group)
-        }
+        } | unknown
 
 
 def as_guarded(cluster_id: str, topics: Sequence[Topic]) -> Guarded:

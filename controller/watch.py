@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from backup_avro.errors import DamagedError, TandemError
+from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
 
@@ -70,11 +70,11 @@ class StoreWatch:
                 self.damage = error
                 self._wake_others.set()
                 return
-            except TandemError as error:
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last view true for ever)
                 wait_s = _RETRY_S
                 if self.trouble is None:
-                    _LOG.warning("cannot read the chains, trying again", error=str(error))
-                self.trouble = str(error)
+                    _LOG.warning("cannot read the chains, trying again", error=str(error), kind=type(error).__name__)
+                self.trouble = str(error) or type(error).__name__
             else:
                 if self.trouble is not None:
                     _LOG.info("the store answers again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from backup_avro import layout
@@ -13,7 +14,7 @@ from sink.chain.writer import now_ms
 from sink.commit import Draft
 from sink.lanes import Board
 from sink.survey import Survey
-from sink.topics import tombstones_promised_s
+from sink.topics import ANY_GROUP, tombstones_promised_s
 from sink.track import Track
 
 _CONFIRM_CEILING_S = 900.0
@@ -40,11 +41,22 @@ class Drafter:
             if self._topics.get(topic.topic_id) != topic:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
         if survey.groups is not None:
-            self._groups_seen = {name: offsets for name, offsets in survey.groups.items() if offsets}
+            self._groups_seen = self._still_known(survey.groups) | {
+                name: offsets for name, offsets in survey.groups.items() if offsets
+            }
         for track in self._board.tracks.values():
             if track.key.topic_id in present:
                 track.retention_s = tombstones_promised_s(present[track.key.topic_id].config)
         return gone
+
+    def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return what was known of groups that could not be asked for: silence does not say that they are gone."""
+        all_listed = ANY_GROUP not in groups
+        return {
+            name: offsets
+            for name, offsets in self._groups_seen.items()
+            if (groups[name] is None if name in groups else not all_listed)
+        }
 
     def news(self) -> bool:
         """Whether there is anything to commit besides being at head."""

@@ -19,10 +19,10 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """One answer; `groups` is None when it was not their turn or they could not be read."""
+    """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group."""
 
     topics: Sequence[Topic]
-    groups: Mapping[str, tuple[GroupOffset, ...]] | None
+    groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
 
 
 class Surveyor:
@@ -64,11 +64,11 @@ class Surveyor:
             wait_s = self._interval_s
             try:
                 self._once()
-            except TandemError as error:
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last survey true for ever)
                 wait_s = min(_RETRY_S, self._interval_s)
                 if self.trouble is None:
-                    _LOG.warning("cannot survey the cluster, trying again", error=str(error))
-                self.trouble = str(error)
+                    _LOG.warning("cannot survey the cluster, trying again", error=str(error), kind=type(error).__name__)
+                self.trouble = str(error) or type(error).__name__
             else:
                 if self.trouble is not None:
                     _LOG.info("the cluster answers again")
@@ -79,10 +79,13 @@ class Surveyor:
 
     def _once(self) -> None:
         topics = self._cluster.guarded()
-        groups: dict[str, tuple[GroupOffset, ...]] | None = None
+        groups: dict[str, tuple[GroupOffset, ...] | None] | None = None
         if self._groups_interval_s is not None and time.monotonic() >= self._groups_at:
             try:
-                groups = {name: tuple(offsets) for name, offsets in self._cluster.group_offsets(topics).items()}
+                groups = {
+                    name: None if offsets is None else tuple(offsets)
+                    for name, offsets in self._cluster.group_offsets(topics).items()
+                }
                 self._groups_at = time.monotonic() + self._groups_interval_s
             except TandemError as error:
                 _LOG.warning("cannot read consumer-group offsets", error=str(error))

@@ -10,6 +10,7 @@ from typing import Protocol
 from backup_avro.chain import GroupOffset, Topic
 
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
+ANY_GROUP = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,11 @@ class Cluster(Protocol):
         """Return the present topic id of each name that exists."""
         ...
 
-    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
-        """Return the committed offsets of all consumer groups on these topics."""
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+        """Return the committed offsets of all consumer groups on these topics; None for a group that can't be read.
+
+        `ANY_GROUP` with None says that there may be groups which could not even be listed.
+        """
         ...
 
 
