@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from backup_avro import coverage
-from backup_avro.chain import Clearing, Opening
+from backup_avro.chain import Clearing, Opening, Taint
 from backup_avro.coordination import Event
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
@@ -25,12 +25,15 @@ from sink.chain import writer as chain_writer
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from sink.clear import clear
-from sink.commit import complete_entry, sealed_entry, takeover_entry
-from sink.confirm import confirm_objects
+from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
+from sink.confirm import ObjectLostError, confirm_objects
 from sink.object_store.base import ObjectStore
 
 _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
+_LONGEST_REST_S = 60.0
+_COUNTED = 10
+"""More failures don't make the rest longer: a pin that nobody can read may stand in the way for years."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +83,7 @@ class TaskBoard:
             self.refused = error
         else:
             count = self._failures[slot] = self._failures.get(slot, 0) + 1
-            rest = min(60.0, 2.0**count)
+            rest = min(_LONGEST_REST_S, 2.0 ** min(count, _COUNTED))
             self._rest_until[slot] = time.monotonic() + rest
             _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
 
@@ -168,7 +171,13 @@ class Tasks:
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return
-        count = confirm_objects(self._store, mine, read_back=self._read_back)
+        try:
+            count = confirm_objects(self._store, mine, read_back=self._read_back)
+        except ObjectLostError as error:
+            # It would be the same at every try, and nobody else builds as long as this one may become complete.
+            _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
+            writer.append(tainted_entry(_lost(error)))
+            return
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
         self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq)
@@ -211,3 +220,8 @@ class Tasks:
         generations = self._reader().refresh(tolerant=True)
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         return coverage.clearing(mine, generations, guarded)
+
+
+def _lost(error: ObjectLostError) -> tuple[Taint, ...]:
+    firsts = {part.key: part.first for part in reversed(error.item.parts)}
+    return tuple(Taint(key=key, offset=first, reason=str(error.args[0])) for key, first in sorted(firsts.items()))

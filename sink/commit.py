@@ -192,6 +192,11 @@ def complete_entry(reason: str) -> Entry:
     return _entry(Kind.COMPLETE, reason=reason)
 
 
+def tainted_entry(taints: tuple[Taint, ...]) -> Entry:
+    """Return a TAINTED entry."""
+    return _entry(Kind.TAINTED, taints=taints)
+
+
 def sealed_entry(reason: str) -> Entry:
     """Return a SEALED entry."""
     return _entry(Kind.SEALED, reason=reason)

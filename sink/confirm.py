@@ -11,12 +11,21 @@ from backup_avro.fold import Generation
 from sink.object_store.base import ObjectMissingError, ObjectStore
 
 _READERS = 4
+_REMEDY = "the generation can't become complete and another one is built; find out what changes the bucket"
+
+
+class ObjectLostError(DamagedError):
+    """An object of the chain is not, or not as it was sent, in the store. It will not come back by itself."""
+
+    def __init__(self, item: StoredObject, message: str, *, remedy: str) -> None:
+        super().__init__(message, remedy=remedy)
+        self.item = item
 
 
 def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -> int:
     """Check presence and size of all objects by one listing; with `read_back` also their SHA-256. Return their number.
 
-    `read_back` is for stores that do not check a checksum when they take an object. Raises DamagedError naming the
+    `read_back` is for stores that do not check a checksum when they take an object. Raises ObjectLostError naming the
     first object that is missing or wrong.
     """
     prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.number)
@@ -26,10 +35,7 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -
         size = sizes.get(item.key)
         if size != item.bytes:
             what = "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"
-            raise DamagedError(
-                f"generation {state.number}: {item.key} {what}",
-                remedy="the generation can't become complete; find out what changes the bucket, then `tandem failover`",
-            )
+            raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
     if read_back:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(lambda item: _read_back(store, item), objects))
@@ -40,6 +46,8 @@ def _read_back(store: ObjectStore, item: StoredObject) -> None:
     try:
         data = store.get(item.key)
     except ObjectMissingError as error:
-        raise DamagedError(f"{item.key} vanished while it was confirmed") from error
+        raise ObjectLostError(item, f"{item.key} vanished while it was confirmed", remedy=_REMEDY) from error
     if sha256_hex(data) != item.sha256:
-        raise DamagedError(f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks")
+        raise ObjectLostError(
+            item, f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks"
+        )
