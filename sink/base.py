@@ -26,6 +26,7 @@ class BaseLane:
         self._rate = rate
         self._waiting: deque[TopicPartition] = deque()
         self._next: dict[TopicPartition, int] = {}
+        self._asked: dict[TopicPartition, float] = {}
         self._retry_at: dict[TopicPartition, float] = {}
         self._allowance = 0.0
         self._refilled = time.monotonic()
@@ -62,6 +63,7 @@ class BaseLane:
             return
         for event in self._source.poll(timeout_s):
             if isinstance(event, AtHead):
+                self._at_head(event)
                 continue
             tp = TopicPartition(event.topic, event.partition)
             if tp not in self._next:
@@ -74,6 +76,22 @@ class BaseLane:
             elif event.fetch_offset == self._next[tp]:
                 self._read(event, tp, track)
         self._retry()
+
+    def _at_head(self, event: AtHead) -> None:
+        """End the chunks behind which the log holds nothing readable: brokers leave them out of their responses."""
+        for tp in list(self._next):
+            end, track = event.partitions.get(tp), self._board.tracks[tp]
+            chunk = track.scan.chunk
+            # An answer to a request from before the last seek speaks of another place.
+            if end is None or chunk is None or tp in self._retry_at or event.requested_at < self._asked[tp]:
+                continue
+            if event.leader_id == track.scan.base.leader and end >= chunk.high:
+                self._end(tp, track, event.received_at)
+
+    def _seek(self, tp: TopicPartition, offset: int) -> None:
+        self._next[tp] = offset
+        self._source.seek(tp, offset)
+        self._asked[tp] = time.monotonic()
 
     def _allowed(self) -> bool:
         if self._rate is None:
@@ -90,8 +108,7 @@ class BaseLane:
             del self._next[tp]
             _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
         else:
-            self._next[tp] = chunk.low
-            self._source.seek(tp, chunk.low)
+            self._seek(tp, chunk.low)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
         chunk = track.scan.chunk
@@ -110,6 +127,7 @@ class BaseLane:
         else:
             self._next[tp] = result.next_offset
             self._source.advance(tp, result.next_offset)
+            self._asked[tp] = time.monotonic()
 
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
@@ -133,8 +151,7 @@ class BaseLane:
                 if fault.log_start >= chunk.high:
                     self._end(tp, track, fault.at)
                 else:
-                    self._next[tp] = fault.log_start
-                    self._source.seek(tp, fault.log_start)
+                    self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED:
                 self.leader_moved(tp, fault.new_leader)
             case FaultKind.UNKNOWN_TOPIC:

@@ -62,7 +62,8 @@ class BaseScan:
         return self._low() - self._base.start if not self._base.complete else 0
 
     def _low(self) -> int:
-        return self._base.done[0][0] if self._base.done else self._base.end
+        base = self._base  # looked at once: reports come from other threads
+        return base.done[0][0] if base.done else base.end
 
     def begin(self, *, now: float, at: int) -> Chunk | None:
         """Start the next chunk below what is done; None if nothing is left, which completes the base.
