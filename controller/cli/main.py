@@ -126,6 +126,8 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     log.configure(level="warning", fmt="auto")
     # The store's client tells each of its retries; what they come to is in the error that follows.
     logging.getLogger("stamina").setLevel(logging.ERROR)
+    # Py4J writes a stack to the root logger when Ctrl-C meets it; whoever pressed it knows.
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
@@ -146,6 +148,10 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
         code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 def _exit_code(code: object) -> int:

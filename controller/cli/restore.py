@@ -106,8 +106,12 @@ def restore(
         output.warn(warning)
     output.note(f"restoring pair {name} from generation {prepared.plan.generation}, entry {prepared.plan.seq}")
     began = time.monotonic()
-    with session(master, name=f"tandem restore {name}") as spark, _telling() as tell:
-        report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
+    try:
+        with session(master, name=f"tandem restore {name}") as spark, _telling() as tell:
+            report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
+    except KeyboardInterrupt:
+        output.note("interrupted; the same command, given again, goes on from here")
+        raise
     _show_report(report, time.monotonic() - began, output_)
     if report.mismatches:
         raise typer.Exit(ExitCode.UNHEALTHY)
