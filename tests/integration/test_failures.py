@@ -15,6 +15,7 @@ from instances import Instance, Pair, PairMaker
 from witness import assert_same, consume, stored
 
 from backup_avro.coordination import Event
+from controller.decide import Reason
 from controller.mailbox import Mailbox
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.ports import LOOPBACK, pick_ports
@@ -212,7 +213,7 @@ def test_missing_topic_is_waited_for_and_sigterm_commits(
     a = pair.start("a")
     (line,) = pair.wait("the topic is named", lambda: a.said("a topic of topics.include does not exist"))
     assert line["topic"] == topic_name
-    pair.wait("the reason is given", lambda: a.said("decision", reason="none of the guarded topics exists"))
+    pair.wait("the reason is given", lambda: a.said("decision", reason=Reason.WAITING_FOR_TOPICS))
     make_topic(topic_name, config=UNCLEANED)
     write(kafka.bootstrap, topic_name, 50)
     pair.wait("generation 1 is complete", lambda: pair.complete(1))

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewPartitions
 from instances import Instance, Pair, PairMaker
 from witness import assert_same, consume, stored
 
+from controller.decide import Reason
 from controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def test_both_want_to_be_first_and_then_take_turns(
     pair.activate(loser.name, 2)
     state = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert state.instance == loser.name
-    assert state.claim.reason.startswith("asked to take the next turn")
+    assert state.claim.reason.startswith(Reason.ASKED)
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
     assert not pair.objects_of(winner.name)
     pair.wait("roles have changed", lambda: roles(winner, loser) == ("Passive", "Active"))
@@ -82,11 +83,11 @@ def test_survivor_begins_alone_refreshes_itself_and_takes_in_what_is_added(
     )
     b = pair.start("b")
     one = pair.wait("generation 1 is complete", lambda: pair.complete(1))
-    assert (one.instance, one.claim.reason) == ("b", "no generation exists yet")
-    assert b.said("decision", reason="the other instance goes first")
+    assert (one.instance, one.claim.reason) == ("b", Reason.NOTHING_EXISTS)
+    assert b.said("decision", reason=Reason.WAITING_FOR_FIRST)
     two = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert two.instance == "b"
-    assert two.claim.reason == "the peer did not take its turn in time: the generation is due for rotation"
+    assert two.claim.reason == f"{Reason.PEER_SILENT}: {Reason.ROTATION_DUE}"
     assert b.said("asking the peer to take its turn", generation=2)
     pair.wait("generation 1 is cleared", lambda: 1 not in [g.number for g in pair.live()])
     assert not [key for key in pair.objects_of("b") if key.startswith(pair.data_prefix("b", 1))]
