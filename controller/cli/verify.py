@@ -100,8 +100,9 @@ def _tables(result: Result, seconds: float) -> Iterator[Table | str]:
     if len(result.findings) > _SHOWN:
         yield f"… and {len(result.findings) - _SHOWN} more: -o json lists all"
     yield (
-        "what to do: bring the object or entry back from the bucket's versions or a replica; or build a new generation "
-        "from the topics with `tandem failover`; until then `tandem restore --generation` takes one without mismatches"
+        "what to do: bring the object or entry back from the bucket's versions or a replica. Where only objects are "
+        "damaged, `tandem failover` builds a new generation from the topics; `tandem restore --generation` takes one "
+        "without mismatches"
     )
 
 
