@@ -33,7 +33,7 @@ from controller.guard import as_guarded
 from controller.http import Health
 from controller.machine import RoleMachine
 from controller.observation import Observation, Peer, Role
-from controller.runs import Runs
+from controller.runs import Runs, asked_between_commits
 from controller.setup import Parts
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
@@ -237,10 +237,7 @@ class Instance:
             finally:
                 done.set()
 
-        self._runs.get(number).request(between_commits)
-        while not done.wait(0.1) and not self._abort.is_set():
-            if self._runs.states()[number].failed_mono is not None:
-                return
+        asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
 
     def _ask(self, number: int, reason: str) -> None:
         now = time.monotonic()

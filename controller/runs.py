@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from controller.guard import GuardedCluster
 from controller.observation import PipelineState
 from sink.chain.writer import ChainWriter, HolderLostError
+from sink.commit import Task
 from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 from sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
 from sink.transcode.segment import Transcoder
+
+_ANSWER_POLL_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,3 +115,14 @@ class Runs:
         for number in list(self._runs):
             self.drain(number)
         return all(run.pipeline.join(max(0.0, deadline_mono - time.monotonic())) for run in list(self._runs.values()))
+
+
+def asked_between_commits(pipeline: Pipeline, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
+    """Have a pipeline do something between two commits, and wait until `done` is set.
+
+    Return without it when the pipeline ends first: whoever came after its last commit is never answered.
+    """
+    pipeline.request(task)
+    while not done.wait(_ANSWER_POLL_S) and not abort.is_set():
+        if pipeline.report().phase in {Phase.FAILED, Phase.DRAINED}:
+            return

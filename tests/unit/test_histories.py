@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
@@ -19,6 +19,7 @@ from backup_avro.fold import Generation
 from backup_avro.selection import Slice, select
 from controller.decide import Reason, StartPipeline, decide
 from controller.observation import Observation, Peer, PipelineState, Policy, Role
+from controller.runs import asked_between_commits
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreWatch
 from sink.base import BaseLane
@@ -27,6 +28,7 @@ from sink.chain.writer import Identity
 from sink.drafts import Drafter
 from sink.lanes import Board
 from sink.object_store.base import StoreTransientError
+from sink.pipeline import Phase, PipelineReport
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source.fetched import AtHead, TopicPartition
@@ -218,6 +220,49 @@ def test_no_surprise_ends_the_survey() -> None:
     cluster.error = None
     until(lambda: it.take() is not None)
     it.stop()
+
+
+@dataclass
+class Ended:
+    """A pipeline that takes requests and does nothing any more."""
+
+    phase: Phase
+
+    def request(self, task: object) -> None:
+        """Forget it."""
+
+    def report(self) -> PipelineReport:
+        """Where it is."""
+        return PipelineReport(
+            generation=1,
+            phase=self.phase,
+            partitions=0,
+            base_remaining=0,
+            lag_records=0,
+            records=0,
+            bytes=0,
+            commits=0,
+            last_commit=None,
+            trouble=(),
+            error=None,
+        )
+
+
+@pytest.mark.parametrize("phase", [Phase.DRAINED, Phase.FAILED])
+def test_nobody_waits_for_a_pipeline_that_ended(phase: Phase) -> None:
+    """COMPLETE was on its way when the generation was given up: one of three workers would wait for ever."""
+    done, abort = threading.Event(), threading.Event()
+    waiting = threading.Thread(
+        target=asked_between_commits,
+        args=(Ended(phase), lambda _: None),
+        kwargs={"done": done, "abort": abort},
+        daemon=True,
+    )
+    waiting.start()
+    waiting.join(5)
+    ended = not waiting.is_alive()
+    abort.set()
+    assert ended
 
 
 # --- consumer groups --------------------------------------------------------------------------------------------------
