@@ -73,10 +73,6 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
 
 
 def _refuse_unready(seen: Sight, base: Generation | None) -> None:
-    for number, why in sorted(seen.damaged.items()):
-        raise RefusedError(
-            f"generation {number} can't be read: {why}", remedy="repair it first: instances stop at a damaged chain"
-        )
     if base is None:
         worst = next(iter(problems(seen)), None)
         raise RefusedError(
@@ -100,7 +96,7 @@ def _refuse_unready(seen: Sight, base: Generation | None) -> None:
 
 
 def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
-    found = []
+    found = [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
     if not seen.alive(target):
         if not force:
             others = [name for name in seen.instances if seen.alive(name)]

@@ -7,7 +7,7 @@ is None, never guessed. All times are ms by the store's clock: instances stamp t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
@@ -53,10 +53,14 @@ class Listener:
             former = self._former.setdefault(message.instance, set())
             if before.incarnation == message.incarnation:
                 heartbeat = heartbeat or before.heartbeat
+                if message.event is Event.LEAVING:
+                    twin_at = None  # one of the two is gone, so the other one, if it speaks on, is alone
             elif message.incarnation in former:
                 if message.event is Event.LEAVING:
-                    return  # The last word of a process whose successor is at work already.
-                twin_at = message.at
+                    # The last word of a process whose successor is at work already: that one is alone now.
+                    self._voices[message.instance] = replace(before, twin_at=None)
+                    return
+                twin_at = None if before.left else message.at
             former |= {before.incarnation} - {message.incarnation}
         self._voices[message.instance] = Voice(
             instance=message.instance,

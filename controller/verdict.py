@@ -82,8 +82,8 @@ def _damaged(seen: Sight) -> Iterator[Problem]:
         yield Problem(
             fault=Fault.CHAIN_DAMAGED,
             message=f"generation {number} can't be read: {why}",
-            remedy="bring the object back from the bucket's versions; then `tandem verify`. Instances that hold this "
-            "generation stop until then",
+            remedy="bring the object back from the bucket's versions, then `tandem verify`; or have a new generation "
+            "built: restart both instances, or `tandem failover` if another generation is complete",
         )
 
 

@@ -150,13 +150,20 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
 
 def _plan(reader: ChainReader, options: Options) -> RestorePlan:
     generations = reader.refresh(tolerant=True)
+    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    if damaged and not any(state.complete for state in generations):
+        number, why = max(damaged.items())
+        raise DamagedError(
+            f"no complete generation can be read; generation {number}: {why}",
+            remedy="bring the object back from the bucket's versions, then `tandem verify`",
+        )
     return restore_plan.make_plan(
         generations,
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,
         number=options.generation,
-        damaged={number: str(error) for number, error in reader.damaged.items()},
+        damaged=damaged,
     )
 
 
