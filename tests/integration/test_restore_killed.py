@@ -137,6 +137,7 @@ print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
 """
 
 
+@pytest.mark.slow
 def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
     """A worker killed again and again, at any moment, leaves each record once, in order, and counts right."""
     (tmp_path / "store").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def handed_over(store: ObjectStore) -> None:
     new = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
     new.commit(records("orders", 0, range(5)))
     new.complete()
+    time.sleep(0.005)  # times have milliseconds; in the same one, the older generation's events come first
     old.seal()
     going = old.clearing({old.key("gone", 0): "its last backup is kept"})
     old.append(Kind.CLEARED, clearing=going)
