@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -118,6 +119,7 @@ def test_a_put_survives_folders_that_vanish_under_it(store: FileStore, tmp_path:
                     (tmp_path / folder).rmdir()
                 except OSError:
                     continue
+            time.sleep(0.0005)  # without a breath the sweeper keeps the interpreter to itself, and puts may starve
 
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
