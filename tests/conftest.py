@@ -7,6 +7,7 @@ with the process if it is killed. Without Java these fixtures fail, with the rem
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,17 @@ class TopicMaker(Protocol):
     ) -> str:
         """Make a topic on the shared broker, or on that at `bootstrap`; `config` wins over the settings below."""
         ...
+
+
+@pytest.fixture(autouse=True)
+def _own_log_handlers() -> Iterator[None]:
+    """Take away the log handlers that a test put in: their stream is closed when it ends."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    for handler in list(root.handlers):
+        if type(handler) is logging.StreamHandler and handler not in before:
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

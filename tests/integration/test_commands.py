@@ -88,7 +88,7 @@ class Pair:
 
     def send(self, key: bytes | None, value: bytes | None) -> None:
         """Write to the coordination topic."""
-        producer = Producer({"bootstrap.servers": self.bootstrap})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         producer.produce(self.coordination, key=key, value=value)
         assert producer.flush(30) == 0
 
@@ -153,7 +153,7 @@ groups: {{enabled: false}}
 
 def write(bootstrap: str, topic: str, count: int) -> None:
     """Write records with keys that repeat."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, key=f"key-{number % 500}", value=None if number % 50 == 0 else f"value-{number}")
     assert producer.flush(60) == 0

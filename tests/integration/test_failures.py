@@ -33,7 +33,7 @@ LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl
 
 def write(bootstrap: str, topic: str, count: int) -> None:
     """Write records and wait for the broker."""
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 60_000})
     for number in range(count):
         producer.produce(topic, key=b"key-%d" % number, value=b"value")
     assert producer.flush(60) == 0

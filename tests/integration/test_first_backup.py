@@ -24,7 +24,7 @@ UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 
 def write(bootstrap: str, topic: str, count: int, *, partition: int = 0) -> None:
     """Write records and wait for the broker."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, partition=partition, key=b"key-%d" % number, value=b"value")
     assert producer.flush(30) == 0

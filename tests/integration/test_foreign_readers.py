@@ -102,7 +102,7 @@ def assert_read_alike(pair: Pair, rows: list[Row], read: Any) -> None:
 
 def produce(bootstrap: str, topic: str, records: int) -> None:
     """Write null, empty, binary and long keys and values, with headers, to all partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(records):
         producer.produce(
             topic,

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 def write(bootstrap: str, topic: str) -> None:
     """Ten records in each of two partitions."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(20):
         producer.produce(topic, partition=number % 2, key=b"%d" % number, value=b"v")
     assert producer.flush(30) == 0

@@ -36,7 +36,9 @@ class SteadyWriter:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.topic = topic
         # Small batches, uncompressed: a scan at a bounded rate has something to stop at.
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 16_384})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "batch.size": 16_384}
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self.confirmed: set[tuple[str, int, int]] = set()

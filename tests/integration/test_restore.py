@@ -304,7 +304,7 @@ def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make
 
 
 def _produce(case: Case, topic: str, key: bytes) -> None:
-    producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
+    producer = Producer({"bootstrap.servers": case.kafka.bootstrap, "enable.idempotence": True})
     producer.produce(topic, key=key, value=b"x", partition=0)
     assert producer.flush(30) == 0
 

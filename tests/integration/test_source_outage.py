@@ -39,7 +39,7 @@ def make_topic(bootstrap: str, name: str) -> None:
 
 def write(bootstrap: str, topic: str, count: int) -> None:
     """Write records of 1000 bytes."""
-    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 30_000})
     for _ in range(count):
         producer.produce(topic, value=b"v" * 1000)
     assert producer.flush(30) == 0

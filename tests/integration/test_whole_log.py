@@ -37,7 +37,9 @@ MIXED, COMMITTED_LAST, ABORTED_LAST, EMPTY = range(PLAIN_PARTITIONS)
 
 def produce(bootstrap: str, topic: str, codec: str, *, partition: int = 0, records: int = 30) -> None:
     """Write every mixture of null, empty, short and long keys and values, headers, and times out of order."""
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": codec, "linger.ms": 20}
+    )
     for number in range(records):
         producer.produce(
             topic,
@@ -117,7 +119,9 @@ def make_high_topic(kafka: KafkaServer, make_topic: TopicMaker, name: str) -> st
 
 def produce_for_compaction(bootstrap: str, topic: str) -> None:
     """Write over 12 keys again and again, a third of them deleted at the end, in transactions as well."""
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 5})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 5}
+    )
     for turn in range(30):
         for number in range(12):
             gone = turn == 29 and number % 3 == 0
@@ -128,7 +132,7 @@ def produce_for_compaction(bootstrap: str, topic: str) -> None:
 
 def wait_for_compaction(bootstrap: str, topic: str) -> Log:
     """Wait until the cleaner has nothing left to do: 12 keys, 4 of them also in the transactions, and the last one."""
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     deadline = time.monotonic() + 60
     while True:
         # A new record closes the segment before it, so that the cleaner takes that one.
