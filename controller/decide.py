@@ -11,6 +11,7 @@ from enum import StrEnum
 from backup_avro import coverage
 from backup_avro.chain import Clearing
 from backup_avro.fold import Generation
+from backup_avro.release import released
 from controller.observation import Observation, PipelineState, Policy, Role
 
 
@@ -132,7 +133,7 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     if role is Role.HALTED or any(pipeline.fenced for pipeline in seen.pipelines.values()):
         return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
     mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
-    foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g)]
+    foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g, seen)]
     if foreign:
         if _twin_alive(seen, policy):
             return Decision(role=Role.PASSIVE, actions=(), reason=Reason.TWIN_ALIVE)
@@ -147,8 +148,18 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
 
 
-def _has_duty(generation: Generation) -> bool:
-    return not generation.gone and not (generation.cleared is not None and generation.clearing is None)
+def _has_duty(generation: Generation, seen: Observation) -> bool:
+    if generation.gone:
+        return False
+    if generation.cleared is None or generation.clearing is not None:
+        return True
+    return _may_go(generation, seen) is not None  # what it kept was released, or is covered since
+
+
+def _may_go(generation: Generation, seen: Observation) -> Clearing | None:
+    if seen.guarded is None:
+        return None
+    return coverage.clearing(generation, seen.generations, seen.guarded, released(seen.releases, generation))
 
 
 def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Action, ...]:
@@ -253,9 +264,9 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     kept = sorted(
         (g.number for g in seen.generations if g.sealed and g.clearing is None and g.cleared is None), reverse=True
     )
-    if seen.guarded is None or generation.number in kept[: policy.retain_generations]:
+    if generation.number in seen.held or generation.number in kept[: policy.retain_generations]:
         return []
-    goes = coverage.clearing(generation, seen.generations, seen.guarded)
+    goes = _may_go(generation, seen)
     if goes is None or not (goes.goes or not goes.stays):
         return []
     return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]

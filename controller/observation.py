@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.release import Release
 
 
 class Role(StrEnum):
@@ -106,3 +107,7 @@ class Observation:
     asked_mono: Mapping[int, float] = field(default_factory=dict)
     """When I first asked the peer to build a generation, by number."""
     topicless: bool = False
+    releases: tuple[Release, ...] = ()
+    """What persons let go of."""
+    held: frozenset[int] = frozenset()
+    """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""

@@ -128,7 +128,8 @@ def clearing(
 ) -> Clearing | None:
     """Return what may go of `older` and what must stay; None while a live partition is yet to be covered.
 
-    A generation that never became COMPLETE goes as a whole. `released` is what a person let go.
+    A generation that never became COMPLETE goes as a whole. `released` is what a person let go: it counts only for what
+    would stay, never in place of coverage, so what is guarded again since then waits until it is covered.
     """
     if not older.complete:
         return Clearing(goes=tuple(sorted(older.positions)), stays={})
@@ -137,7 +138,8 @@ def clearing(
     goes, stays = [], {}
     for key in sorted(older.positions):
         verdicts = {cover(g, older, key) for g in newer}
-        if key in already or Cover.COVERED in verdicts or key in released:
+        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts
+        if key in already or Cover.COVERED in verdicts or (lost and key in released):
             goes.append(key)
         elif not guarded.has(key):
             stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"

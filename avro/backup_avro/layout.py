@@ -67,6 +67,26 @@ def checkpoint_key(pair: str, checkpoint: str) -> str:
     return f"{pair}/checkpoints/{check_name(checkpoint, 'checkpoint')}.json"
 
 
+def checkpoints_prefix(pair: str) -> str:
+    """Return the folder of the named consistent cuts of a pair; their outcomes lie one folder below."""
+    return f"{pair}/checkpoints/"
+
+
+def outcome_key(pair: str, nonce: str) -> str:
+    """Return the key of what became of the checkpoint request with this nonce."""
+    return f"{outcomes_prefix(pair)}{check_name(nonce, 'nonce')}.json"
+
+
+def outcomes_prefix(pair: str) -> str:
+    """Return the folder of what became of checkpoint requests."""
+    return f"{pair}/checkpoints/outcomes/"
+
+
+def release_key(pair: str, number: int) -> str:
+    """Return the key of a release: what a person let go of."""
+    return f"{pair}/releases/{number:08d}.json"
+
+
 def data_prefix(pair: str, instance: str, generation: int) -> str:
     """Return the folder of everything that a generation stores besides its chain."""
     return f"{pair}/{instance}/generation={generation:08d}/"
