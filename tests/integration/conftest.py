@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from brokers import Member
 from instances import Pair, PairMaker, store_section
 
 from controller.sandbox.kafka import KafkaServer
@@ -51,3 +52,19 @@ def new_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PairMak
             return stack.enter_context(pair)
 
         yield make
+
+
+@pytest.fixture
+def cluster(
+    own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[KafkaServer]]:
+    """Three brokers; the first is the controller too and stays up."""
+    first = own_kafka({"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"})
+    servers: list[KafkaServer] = [first]
+    for node in (2, 3):
+        member = Member(tmp_path_factory.mktemp(f"broker{node}"), first, node)
+        servers.append(member)
+        member.start()
+    yield servers
+    for server in servers:
+        server.kill()  # a clean stop would wait for a controller that is gone

@@ -38,7 +38,7 @@ from sink.object_store import ObjectStore, StoreSettings, StoreTransientError, o
 WAIT_S = 90.0
 _POLL_S = 0.2
 _LAST_LINES = 25
-_TANDEM = (sys.executable, "-c", "import sys; from controller.cli.main import main; sys.exit(main())")
+_MAIN = "import sys; from controller.cli.main import main; sys.exit(main())"
 _T = TypeVar("_T")
 
 Ends = Mapping[tuple[str, int], int]
@@ -188,15 +188,18 @@ class Pair:
         path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         return path
 
-    def start(self, name: str, **sections: Any) -> Instance:
-        """Start a process of instance `name`; `sections` hold for it alone."""
+    def start(self, name: str, *, prelude: str = "", **sections: Any) -> Instance:
+        """Start a process of instance `name`; `sections` hold for it alone.
+
+        `prelude` is Python that runs in the process first: for what no user may switch.
+        """
         life = self._began[name] = self._began.get(name, 0) + 1
         config = self.config(name, **sections)
         log = self._folder / f"{name}-{life}.log"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*_TANDEM, "run", "--config", str(config)],
+                [sys.executable, "-c", f"{prelude}\n{_MAIN}", "run", "--config", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
 from sink.source.assignment import Event
 from sink.source.batches import end_of
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault
@@ -22,59 +19,6 @@ from sink.source.fetched import TopicPartition as Part
 from sink.source.fetcher import RawFetcher
 
 pytestmark = pytest.mark.integration
-
-
-class Member(KafkaServer):
-    """A broker without controller that joins the cluster of `first`."""
-
-    def __init__(self, folder: Path, first: KafkaServer, node: int) -> None:
-        broker, unused = pick_ports(2)
-        address = f"PLAINTEXT://{LOOPBACK}:{broker}"
-        super().__init__(
-            folder,
-            ports={"broker": broker, "controller": unused},
-            overrides={
-                "process.roles": "broker",
-                "node.id": str(node),
-                "controller.quorum.voters": f"1@{first.address('controller')}",
-                "listeners": address,
-                "advertised.listeners": address,
-            },
-        )
-        self.first = first
-
-    def _format(self) -> None:
-        cluster_id = self.first.cluster_id
-        assert cluster_id
-        with self.log.open("ab") as output:
-            subprocess.run(
-                [
-                    *self._java("-Xmx128m"),
-                    *("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id),
-                    *("--config", "server.properties"),
-                ],
-                cwd=self.folder,
-                stdout=output,
-                stderr=output,
-                check=True,
-            )
-        (self.folder / "formatted").write_text(f"{cluster_id}\n", encoding="ascii")
-
-
-@pytest.fixture
-def cluster(
-    own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[KafkaServer]]:
-    """Three brokers; the first is the controller too and stays up."""
-    first = own_kafka({"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"})
-    servers: list[KafkaServer] = [first]
-    for node in (2, 3):
-        member = Member(tmp_path_factory.mktemp(f"broker{node}"), first, node)
-        servers.append(member)
-        member.start()
-    yield servers
-    for server in servers:
-        server.kill()  # a clean stop would wait for a controller that is gone
 
 
 def create(bootstrap: str, topic: str, replicas: list[int]) -> None:
