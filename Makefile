@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # More words for pytest: make test PYTEST="-x -k sandbox"
 PYTEST ?=
+# Test files run side by side, each worker with a broker and an S3 server of its own: make test JOBS=1
+JOBS ?= 2
 
 BIN := .venv/bin
 
@@ -13,7 +15,7 @@ BIN := .venv/bin
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest)."
+	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest), JOBS=1 (tests one after the other)."
 
 setup: ## Virtual environment, packages and the broker's jars; done again only if pyproject.toml changed
 	@bash scripts/setup.sh "$(PYTHON)"
@@ -23,11 +25,11 @@ demo: setup ## Back up a real topic, hand over, restore it and compare: the whol
 
 test: lint ## Lint, types, and all tests but the slow ones
 	@echo "==> tests"
-	@$(BIN)/pytest -m "not slow" $(PYTEST)
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST)
 
 test-all: lint ## Lint, types, and all tests
 	@echo "==> tests, the slow ones too"
-	@$(BIN)/pytest $(PYTEST)
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST)
 
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh
