@@ -166,6 +166,7 @@ class Instance:
             tasks=self._board.under_way(view.began_mono),
             asked_mono=dict(self._asked),
             topicless=self._topics == () and self._surveyor.trouble is None,
+            releases=view.releases,
         )
 
     def _guarded(self) -> Guarded | None:

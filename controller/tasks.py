@@ -20,9 +20,11 @@ from backup_avro.chain import Clearing, Opening, Taint
 from backup_avro.coordination import Event
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
+from backup_avro.release import released
 from controller.guard import GuardedCluster, as_guarded
 from sink.chain import writer as chain_writer
 from sink.chain.reader import ChainReader
+from sink.chain.releases import ReleaseReader
 from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
@@ -213,13 +215,14 @@ class Tasks:
         outcome = clear(self._store, writer, wanted, stop=self._stop)
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
-            raise TandemError(f"generation {number} is being read by {owners}; it is cleared when they are done")
+            raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
 
     def _still(self, mine: Generation) -> Clearing | None:
         generations = self._reader().refresh(tolerant=True)
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
-        return coverage.clearing(mine, generations, guarded)
+        releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
+        return coverage.clearing(mine, generations, guarded, released(releases, mine))
 
 
 def _lost(error: ObjectLostError) -> tuple[Taint, ...]:

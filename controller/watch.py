@@ -10,7 +10,9 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from backup_avro.release import Release
 from sink.chain.reader import ChainReader
+from sink.chain.releases import ReleaseReader
 
 _LOG = structlog.get_logger()
 _RETRY_S = 2.0
@@ -18,12 +20,16 @@ _RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView:
-    """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew."""
+    """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
+
+    `releases` are read as long as there is a sealed generation, which they might be about.
+    """
 
     began_mono: float
     generations: tuple[Generation, ...]
     newest: int
     grew_mono: dict[str, float]
+    releases: tuple[Release, ...] = ()
 
 
 class StoreWatch:
@@ -31,6 +37,7 @@ class StoreWatch:
 
     def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
         self._reader = reader
+        self._releases = ReleaseReader(reader.store, reader.pair)
         self._interval_s = interval_s
         self._wake_others = wake
         self._wake = threading.Event()
@@ -102,5 +109,6 @@ class StoreWatch:
             generations=tuple(generations),
             newest=self._reader.newest,
             grew_mono=dict(self._grew),
+            releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
         )
         self._wake_others.set()

@@ -1,7 +1,7 @@
 """Clearing a generation: CLEARING, then the pins, then the deletion, then CLEARED. Idempotent; may stop anywhere.
 
 A reader puts its pin before it reads the chain again. If it sees no CLEARING then, its pin was there before CLEARING
-was, so whoever clears is bound to see the pin.
+was, so whoever clears is bound to see the pin. Where a checkpoint rests on a generation, not even CLEARING is appended.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ def clear(store: ObjectStore, writer: ChainWriter, wanted: Clearing, *, stop: th
     """
     state = writer.state
     if state.clearing is None:
+        kept = [pin for pin in _pinned(store, state) if pin.lasting]
+        if kept:
+            return Cleared(pinned=tuple(kept))
         writer.append(Entry(kind=Kind.CLEARING, seq=0, prev_sha256="", incarnation="", at=0, clearing=wanted))
     clearing = state.clearing
     assert clearing is not None
-    pinned = pins.holding(pins.list_pins(store, state.claim.pair), state.number, now_ms(store))
+    pinned = _pinned(store, state)
     if pinned:
         return Cleared(pinned=tuple(pinned))
     deleted = size = 0
@@ -73,6 +76,10 @@ def clear(store: ObjectStore, writer: ChainWriter, wanted: Clearing, *, stop: th
         f"objects keep appearing under {_prefix(state)} while it is cleared",
         remedy="another process writes there: find and stop it",
     )
+
+
+def _pinned(store: ObjectStore, state: Generation) -> list[pins.Pin]:
+    return pins.holding(pins.list_pins(store, state.claim.pair), state.number, now_ms(store))
 
 
 def _prefix(state: Generation) -> str:

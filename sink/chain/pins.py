@@ -6,6 +6,9 @@ only: a listing that passed the new one's place before it was put still meets th
 What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
 the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
 can't be read counts as one that never ends: somebody may rely on it.
+
+A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
+whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ _LOG = structlog.get_logger()
 LIFETIME_MS: Final = 15 * 60_000
 _RENEW_AFTER: Final = 1 / 3
 
+#: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
+LASTING: Final = "checkpoint-"
+#: The end of a pin that stays until it is removed: the year 9999, in ms.
+FOR_EVER: Final = 253_370_764_800_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
@@ -44,14 +52,22 @@ class Pin:
     owner: str
     until: int | None
 
+    @property
+    def lasting(self) -> bool:
+        """Whether its generation must stay one that a restore can choose, so that clearing may not even begin."""
+        return self.id.startswith(LASTING)
+
     def holds(self, generation: int, now: int) -> bool:
         """Whether nothing of `generation` may be deleted at `now`."""
         return self.generation in {generation, None} and (self.until is None or now < self.until)
 
 
-def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int) -> Pin:
-    """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store."""
-    pin = Pin(id=secrets.token_hex(16), generation=generation, owner=owner, until=until)
+def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None) -> Pin:
+    """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store.
+
+    With a `pin_id` that is there already, with the same content, nothing is done.
+    """
+    pin = Pin(id=pin_id or secrets.token_hex(16), generation=generation, owner=owner, until=until)
     document = {"v": 1, "generation": generation, "owner": owner, "until": until}
     data = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     key = _key(pair, pin.id)

@@ -1,0 +1,62 @@
+"""Releases in the store: numbered and put if absent like claims, so they are read without listing and never change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.errors import DamagedError
+from backup_avro.release import Release, decode_release, encode_release
+from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+
+_LOG = structlog.get_logger()
+
+
+class ReleaseReader:
+    """The releases of one pair. Keeps what it read and reads on from there; one thread at a time."""
+
+    def __init__(self, store: ObjectStore, pair: str) -> None:
+        self._store = store
+        self._pair = layout.check_name(pair, "pair")
+        self._found: list[Release] = []
+        self._told = False
+
+    def refresh(self, *, tolerant: bool = False) -> tuple[Release, ...]:
+        """Read on; return all releases, ascending. Raises errors of the store, DamagedError.
+
+        If `tolerant`, one that can't be read is told of once and ends the reading: nothing goes because of it, nor
+        because of what came after it.
+        """
+        try:
+            while True:
+                key = layout.release_key(self._pair, len(self._found) + 1)
+                self._found.append(self._parse(self._store.get(key), key))
+        except ObjectMissingError:
+            return tuple(self._found)
+        except DamagedError as error:
+            if not tolerant:
+                raise
+            if not self._told:
+                _LOG.error("a release can't be read; nothing goes because of it", error=str(error))
+            self._told = True
+            return tuple(self._found)
+
+    def _parse(self, data: bytes, key: str) -> Release:
+        release = decode_release(data, key)
+        if (release.number, release.pair) != (len(self._found) + 1, self._pair):
+            raise DamagedError(f"{key} is release {release.number} of pair {release.pair}")
+        return release
+
+    def append(self, draft: Release) -> Release:
+        """Put `draft` under the next free number, which is filled in, and return it as it was written.
+
+        Raises errors of the store: it is then unknown whether the release is there; a second one does no harm.
+        """
+        while True:
+            release = replace(draft, number=len(self.refresh()) + 1, pair=self._pair)
+            data, key = encode_release(release), layout.release_key(self._pair, release.number)
+            if self._store.put_if_absent(key, data) is Put.CREATED or self._store.get(key) == data:
+                self.refresh()
+                return release
