@@ -19,6 +19,7 @@ from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
 from sink.chain import pins
 from sink.chain.reader import ChainReader
+from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
 from sink.source.client_config import Value
@@ -75,6 +76,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
         asked = None if s3_only else pool.submit(_ask_brokers, config)
         chains = read_chains(ChainReader(store, config.pair))
         held = pins.list_pins(store, config.pair) if chains.generations else []
+        releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         answer = _Answer() if asked is None else asked.result()
     return Sight(
         at=now_ms(store),
@@ -86,6 +88,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
         newest=chains.newest,
         damaged=chains.damaged,
         pins=held,
+        releases=releases,
         voices=None if answer.listener is None else answer.listener.voices(),
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from backup_avro import coverage, selection
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import Clearing, PartitionKey
 from backup_avro.fold import Generation
+from backup_avro.release import released
 from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
 from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
+from sink.chain.pins import Pin
 
 
 class State(StrEnum):
@@ -89,7 +91,8 @@ class WindowStatus:
 class GenerationStatus:
     """One generation that is not wholly cleared. `missing` is what keeps it from COMPLETE, `kept` what can't go, why.
 
-    `waits_for` is what happens next. Counts are of what belongs to the backup now. `lag` sums up its positions'.
+    `waits_for` is what happens next; `held_by` who reads it or keeps it by a pin. Counts are of what belongs to the
+    backup now. `lag` sums up its positions'.
     """
 
     number: int
@@ -111,6 +114,7 @@ class GenerationStatus:
     tainted: tuple[str, ...]
     kept: tuple[str, ...]
     waits_for: str | None
+    held_by: tuple[str, ...]
     records: int
     tombstones: int
     objects: int
@@ -239,6 +243,7 @@ def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
         ),
         kept=_kept(generation),
         waits_for=_waits_for(seen, generation),
+        held_by=tuple(sorted({pin.owner for pin in _holding(seen, generation)})),
         records=sum(part.records for _, part in parts),
         tombstones=sum(part.tombstones for _, part in parts),
         objects=len(generation.objects),
@@ -345,18 +350,30 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
         case State.SEALED:
             return _clearing_waits_for(seen, generation)
         case State.CLEARING:
-            holding = [pin for pin in seen.pins if pin.holds(generation.number, seen.at)]
-            readers = ", ".join(sorted({pin.owner for pin in holding}))
-            return f"readers to finish: {readers}" if holding else f"{owner} to delete its objects"
+            readers = ", ".join(sorted({pin.owner for pin in _holding(seen, generation)}))
+            return f"readers to finish: {readers}" if readers else f"{owner} to delete its objects"
         case State.KEPT:
-            return "a person to let go what is kept"
+            goes = _may_go(seen, generation)
+            return f"{owner} to clear more of it" if goes is not None else "a person to let go what is kept"
+
+
+def _holding(seen: Sight, generation: Generation) -> list[Pin]:
+    return [pin for pin in seen.pins if pin.holds(generation.number, seen.at)]
+
+
+def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
+    let_go = released(seen.releases, generation)
+    return coverage.clearing(generation, seen.generations, seen.guarded_of(generation), let_go)
 
 
 def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
     sealed = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
     if generation.number in sealed[: seen.policy.retain_generations]:
         return f"nothing: retain.generations keeps {seen.policy.retain_generations} of them"
-    goes = coverage.clearing(generation, seen.generations, seen.guarded_of(generation))
+    keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
+    if keeping:
+        return f"nothing: it is kept for {some(keeping)}"
+    goes = _may_go(seen, generation)
     if goes is None:
         return "a newer complete generation that covers it"
     if not goes.goes:

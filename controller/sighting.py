@@ -13,6 +13,7 @@ from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.release import Release
 from controller.observation import Policy
 from sink.chain.pins import Pin
 
@@ -122,6 +123,7 @@ class Sight:
     newest: int
     damaged: Mapping[int, str] = field(default_factory=dict)
     pins: Sequence[Pin] = ()
+    releases: tuple[Release, ...] = ()
     voices: Mapping[str, Voice] | None = None
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
