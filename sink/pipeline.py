@@ -37,6 +37,8 @@ _LOG = structlog.get_logger()
 _IDLE_POLL_S = 0.2
 _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
+_HELD_FLUSHES = 5
+"""Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,8 @@ class Pipeline:
         try:
             sources.append(self._open_source())
             sources.append(self._open_source())
-            tail = TailLane(self._board, sources[0])
+            patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
+            tail = TailLane(self._board, sources[0], patience_s=patience_s)
             base = BaseLane(self._board, sources[1], parallel=self._policy.parallel_scans, rate=self._policy.scan_rate)
             self._lanes = (tail, base)
             self._read(sources[0], tail, base)

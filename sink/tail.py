@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 import structlog
 
 from backup_avro.errors import DamagedError
+from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.track import Track
@@ -16,11 +18,15 @@ _BROKERS = "brokers"
 
 
 class TailLane:
-    """Reads tails. `moved` collects the partitions whose leader changed, for the base lane."""
+    """Reads tails. `moved` collects the partitions whose leader changed, for the base lane.
 
-    def __init__(self, board: Board, source: Source) -> None:
+    `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
+    """
+
+    def __init__(self, board: Board, source: Source, *, patience_s: float) -> None:
         self._board = board
         self._source = source
+        self._held = HeldBack(patience_s=patience_s)
         self._retry_at: dict[TopicPartition, float] = {}
         self._trouble_since: float | None = None
         self.moved: list[tuple[TopicPartition, int]] = []
@@ -33,6 +39,8 @@ class TailLane:
         """Stop reading a partition."""
         self._source.unassign(tp)
         self._retry_at.pop(tp, None)
+        self._held.forget(tp)
+        self._board.trouble.pop(_held(tp), None)
 
     def step(self, timeout_s: float) -> None:
         """Take what has arrived within `timeout_s`."""
@@ -54,6 +62,8 @@ class TailLane:
                 self._read(event, tp, track)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
+        for tp, held in self._held.due(time.monotonic()):
+            self._tell_held(tp, held)
         self._retry()
 
     def _look_whether_over(self, since: float) -> None:
@@ -87,6 +97,9 @@ class TailLane:
             track.read(offset=fetched.end_offset, epoch=fetched.leader_epoch)
         track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
+        ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
+        if ended is not None:
+            self._tell_free(tp, ended, fetched.received_at)
         if track.offset >= fetched.end_offset:
             track.at_head(
                 offset=track.offset,
@@ -95,6 +108,31 @@ class TailLane:
                 at=self._board.at(fetched.requested_at),
             )
         self._source.advance(tp, track.offset, track.epoch)
+
+    def _tell_held(self, tp: TopicPartition, held: Held) -> None:
+        since = datetime.fromtimestamp(self._board.at(held.since) / 1000, UTC).isoformat(timespec="seconds")
+        self._board.trouble[_held(tp)] = (
+            f"{tp.topic}-{tp.partition}: an open transaction holds back what comes from offset {held.offset} on, "
+            f"since {since}; it can't be backed up before that transaction ends"
+        )
+        _LOG.warning(
+            "an open transaction holds back a partition",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=held.offset,
+            since=since,
+            remedy="find its producer (kafka-transactions.sh find-hanging) and let it end, or abort the transaction",
+        )
+
+    def _tell_free(self, tp: TopicPartition, held: Held, now: float) -> None:
+        self._board.trouble.pop(_held(tp), None)
+        _LOG.info(
+            "the open transaction has ended",
+            topic=tp.topic,
+            partition=tp.partition,
+            offset=held.offset,
+            seconds=round(now - held.since),
+        )
 
     def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
         match fault.kind:
@@ -143,3 +181,7 @@ class TailLane:
             del self._retry_at[tp]
             track = self._board.tracks[tp]
             self._source.seek(tp, track.offset, track.epoch)
+
+
+def _held(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return ("held back", tp)
