@@ -8,6 +8,7 @@ from collections import deque
 import structlog
 
 from backup_avro.errors import DamagedError
+from sink import clock
 from sink.chain.writer import now_ms
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
@@ -29,7 +30,7 @@ class BaseLane:
         self._asked: dict[TopicPartition, float] = {}
         self._retry_at: dict[TopicPartition, float] = {}
         self._allowance = 0.0
-        self._refilled = time.monotonic()
+        self._refilled = clock.now()
 
     @property
     def busy(self) -> bool:
@@ -91,18 +92,18 @@ class BaseLane:
     def _seek(self, tp: TopicPartition, offset: int) -> None:
         self._next[tp] = offset
         self._source.seek(tp, offset)
-        self._asked[tp] = time.monotonic()
+        self._asked[tp] = clock.now()
 
     def _allowed(self) -> bool:
         if self._rate is None:
             return True
-        now = time.monotonic()
+        now = clock.now()
         self._allowance = min(float(self._rate), self._allowance + (now - self._refilled) * self._rate)
         self._refilled = now
         return self._allowance > 0
 
     def _begin(self, tp: TopicPartition, track: Track) -> None:
-        chunk = track.scan.begin(now=time.monotonic(), at=now_ms(self._board.store))
+        chunk = track.scan.begin(now=clock.now(), at=now_ms(self._board.store))
         if chunk is None:
             self._source.unassign(tp)
             del self._next[tp]
@@ -120,14 +121,14 @@ class BaseLane:
             )
         except DamagedError as error:
             self._board.say((tp.topic, tp.partition, False), str(error))
-            self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         if result.next_offset >= chunk.high or fetched.drained:
             self._end(tp, track, fetched.received_at)
         else:
             self._next[tp] = result.next_offset
             self._source.advance(tp, result.next_offset)
-            self._asked[tp] = time.monotonic()
+            self._asked[tp] = clock.now()
 
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
@@ -157,7 +158,7 @@ class BaseLane:
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
-                self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+                self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case _:
                 self._board.say((tp.topic, tp.partition, False), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
@@ -174,7 +175,7 @@ class BaseLane:
             self._begin(tp, track)
 
     def _retry(self) -> None:
-        now = time.monotonic()
+        now = clock.now()
         for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
             del self._retry_at[tp]
             track = self._board.tracks[tp]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from backup_avro import layout
 from backup_avro.chain import GroupOffset, PartitionKey, Position, Topic
 from backup_avro.fold import Generation
+from sink import clock
 from sink.chain.writer import now_ms
 from sink.commit import Draft
 from sink.lanes import Board
@@ -81,7 +81,7 @@ class Drafter:
 
     def draft(self) -> Draft | None:
         """Cut all buffers and return what to commit, None if there is nothing to say at all."""
-        now = time.monotonic()
+        now = clock.now()
         # One number speaks for all that are not named, so it must not fall behind what it said before.
         stale = max(now_ms(self._board.store) - _HEAD_FRESH_MS, self._state.heads[1])
         named: list[Track] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 import structlog
 
 from backup_avro.chain import PartitionKey
+from sink import clock
 from sink.chain.writer import now_ms
 from sink.object_store.base import ObjectStore
 from sink.roll import Roller
@@ -75,8 +75,8 @@ class Board:
     records: int = 0
 
     def at(self, mono: float) -> int:
-        """Return the store's time for a monotonic one."""
-        return now_ms(self.store) - round((time.monotonic() - mono) * 1000)
+        """Return the store's time for one by `sink.clock`."""
+        return now_ms(self.store) - round((clock.now() - mono) * 1000)
 
     def take(
         self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None

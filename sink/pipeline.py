@@ -18,6 +18,7 @@ import structlog
 from backup_avro.chain import Base, PartitionKey, Topic
 from backup_avro.container import Codec
 from backup_avro.errors import TransientError
+from sink import clock
 from sink.base import BaseLane
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committer, Task
@@ -297,7 +298,7 @@ class Pipeline:
         if not added:
             return
         try:
-            asked = time.monotonic()
+            asked = clock.now()
             tps = list(added)
             ends, starts, leaders = source.end_offsets(tps), source.start_offsets(tps), source.leaders(tps)
         except TransientError as error:

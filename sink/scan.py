@@ -68,7 +68,7 @@ class BaseScan:
     def begin(self, *, now: float, at: int) -> Chunk | None:
         """Start the next chunk below what is done; None if nothing is left, which completes the base.
 
-        `now` is monotonic seconds, `at` the store's clock in ms.
+        `now` is seconds by `sink.clock`, `at` the store's clock in ms.
         """
         assert self._chunk is None
         high = self._low()

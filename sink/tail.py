@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 
 import structlog
 
 from backup_avro.errors import DamagedError
+from sink import clock
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
@@ -49,7 +49,7 @@ class TailLane:
                 self._at_head(event)
                 continue
             if isinstance(event, FetchFault) and event.partition < 0:
-                self._trouble_since = time.monotonic()
+                self._trouble_since = clock.now()
                 self._board.say(_BROKERS, event.detail)
                 continue
             tp = TopicPartition(event.topic, event.partition)
@@ -62,7 +62,7 @@ class TailLane:
                 self._read(event, tp, track)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
-        for tp, held in self._held.due(time.monotonic()):
+        for tp, held in self._held.due(clock.now()):
             self._tell_held(tp, held)
         self._retry()
 
@@ -89,7 +89,7 @@ class TailLane:
             result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
         except DamagedError as error:
             self._board.say((tp.topic, tp.partition, True), str(error))
-            self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+            self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         track.read(offset=result.next_offset, epoch=result.leader_epoch)
         if fetched.drained and fetched.end_offset > track.offset:
@@ -151,7 +151,7 @@ class TailLane:
             case FaultKind.LEADER_MOVED:
                 self.moved.append((tp, fault.new_leader))
             case FaultKind.OUT_OF_RANGE:
-                self._retry_at[tp] = time.monotonic() + DAMAGED_RETRY_S
+                self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case _:
                 self._board.say((tp.topic, tp.partition, True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
@@ -176,7 +176,7 @@ class TailLane:
         )
 
     def _retry(self) -> None:
-        now = time.monotonic()
+        now = clock.now()
         for tp in [tp for tp, when in self._retry_at.items() if when <= now]:
             del self._retry_at[tp]
             track = self._board.tracks[tp]

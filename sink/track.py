@@ -1,6 +1,6 @@
 """What the pipeline knows of one partition while it reads it: the tail's position, evidence of being at head, the base.
 
-Pure: `mono` values are monotonic seconds, `at` values ms by the store's clock.
+Pure: `mono` values are seconds by `sink.clock`, `at` values ms by the store's clock.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ answer to a put that took effect is lost, the retry meets our own object and say
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from backup_avro.errors import DamagedError, TandemError
+from sink import clock
 from sink.object_store.base import (
     ObjectInfo,
     ObjectMissingError,
@@ -61,7 +61,7 @@ class S3Store:
         settings: StoreSettings,
         *,
         url: str | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.now,
     ) -> None:
         self._bucket = bucket
         self._root = f"{prefix}/" if prefix else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from backup_avro.errors import ConfigError, TandemError
+from sink import clock
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
@@ -48,9 +48,7 @@ class S3Caller:
     use from several threads, and so is this.
     """
 
-    def __init__(
-        self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = clock.now) -> None:
         self.bucket = bucket
         self.client: S3Client = _make_client(settings)
         self.endpoint: str = self.client.meta.endpoint_url

@@ -24,10 +24,10 @@ class Fetched:
     `fetch_offset` and its last one may go past the range that was asked for: the transcoder trims.
     `end_offset` is the end of the log in this very response: the last stable offset under read_committed, else the
     high watermark. `aborted` is (producer id, first offset) of each aborted transaction that touches the range.
-    `leader_epoch` is that of the leader which answered (-1 when the cluster does not tell), `received_at` monotonic
-    seconds.
+    `leader_epoch` is that of the leader which answered (-1 when the cluster does not tell), `received_at` seconds
+    by `sink.clock`.
 
-    `requested_at` (monotonic seconds) is when the request left: the broker looked at its log at some time between
+    `requested_at` (seconds by `sink.clock`) is when the request left: the broker looked at its log at some time between
     `requested_at` and `received_at`, so a claim "at head as of" must use the earlier one.
 
     `drained` is proof that the broker has nothing readable in [fetch_offset, end_offset): the reader may go on at
@@ -93,7 +93,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchFault:
-    """Something other than data about one partition. `at` is monotonic seconds, `offset` the position at that time."""
+    """Something other than data about one partition. `at` is seconds by `sink.clock`, `offset` the position then."""
 
     topic: str
     partition: int

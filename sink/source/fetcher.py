@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Self
 from uuid import UUID
@@ -11,6 +10,7 @@ from uuid import UUID
 import kafka.errors as kafka_errors
 
 from backup_avro.errors import TandemError
+from sink import clock
 from sink.source import client_config, connection, leadership, topic_id, wire
 from sink.source.answers import Answers, diverged, due_probe
 from sink.source.assignment import Assignment, Broker, Event, Partition, backoff
@@ -64,7 +64,7 @@ class RawFetcher:
             self._manager,
             servers=self._servers,
             read_committed=read_committed,
-            on_views=lambda views: leadership.take_views(self._assignment, views, time.monotonic()),
+            on_views=lambda views: leadership.take_views(self._assignment, views, clock.now()),
         )
         self._metadata_last = -1e9
         self._metadata_running = False
@@ -85,7 +85,7 @@ class RawFetcher:
 
         With `topic_id` another topic of the same name is never read; without it the id first seen is taken.
         """
-        now = time.monotonic()
+        now = clock.now()
         part = self._assignment.assign(TopicPartition(*tp), offset, last_epoch, _uuid(topic_id))
         view = self._lookups.views.get(part.tp.topic)
         if view is not None and view.error_code == wire.NO_ERROR:
@@ -129,12 +129,12 @@ class RawFetcher:
         host name may take longer than `timeout_s`.
         """
         self._check_open()
-        deadline = time.monotonic() + timeout_s
+        deadline = clock.now() + timeout_s
         self._work()
         self._net.poll(timeout_ms=0)
         while True:
             self._work()
-            now = time.monotonic()
+            now = clock.now()
             if self._assignment.has_events or self._fatal or self._bug or now >= deadline:
                 break
             self._net.poll(timeout_ms=(min(deadline, self._next_timer(now)) - now) * 1000)
@@ -228,7 +228,7 @@ class RawFetcher:
     # Work: what is due is started; nothing here waits
 
     def _work(self) -> None:
-        now = time.monotonic()
+        now = clock.now()
         if not self._bootstrapped(now):
             return
         assignment = self._assignment
@@ -295,13 +295,13 @@ class RawFetcher:
 
     def _leaders_came(self, _: object) -> None:
         self._metadata_running = False
-        self._metadata_last = time.monotonic()
+        self._metadata_last = clock.now()
         self._metadata_failures = 0
 
     def _leaders_failed(self, error: BaseException) -> None:
         if not isinstance(error, kafka_errors.KafkaError):
             raise error
-        now = time.monotonic()
+        now = clock.now()
         self._metadata_running = False
         self._metadata_last = now
         self._metadata_failures += 1
@@ -347,13 +347,13 @@ class RawFetcher:
 
         def came(response: Any) -> None:  # noqa: ANN401 - kafka-python has no types
             broker.in_flight = False
-            self._answers.take(broker, response, requested_at=now, received_at=time.monotonic(), probed=probed)
+            self._answers.take(broker, response, requested_at=now, received_at=clock.now(), probed=probed)
 
         future.add_callback(self._guarded(came))
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error)))
 
     def _fetch_failed(self, broker: Broker, error: BaseException) -> None:
-        now = time.monotonic()
+        now = clock.now()
         broker.in_flight = False
         broker.session.broken()
         jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
@@ -373,7 +373,7 @@ class RawFetcher:
     async def _tell_out_of_range(self, part: Partition, serial: int) -> None:
         start: int | None = None
         end: int | None = None
-        deadline = time.monotonic() + _RANGE_CHECK
+        deadline = clock.now() + _RANGE_CHECK
         try:
             start = (await self._lookups.offsets([part.tp], wire.EARLIEST, deadline))[part.tp][0]
             end = (await self._lookups.offsets([part.tp], wire.LATEST, deadline))[part.tp][0]
@@ -382,7 +382,7 @@ class RawFetcher:
         if part.serial == serial and part.resting and part.tp in self._assignment.parts:
             where = "" if start is None or end is None else f", which is [{start}, {end})"
             detail = f"position {part.offset} of {part} is outside the log{where}"
-            self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, time.monotonic(), log_start=start, log_end=end)
+            self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
 
     async def _validate(self, broker: Broker, parts: list[Partition]) -> None:
         """Ask the leader where the epoch of the last record read ends (KIP-320)."""
@@ -396,7 +396,7 @@ class RawFetcher:
             answers = [(part.tp, wire.UNKNOWN_LEADER_EPOCH, -1, -1) for part in parts]
         finally:
             broker.validating = False
-        now = time.monotonic()
+        now = clock.now()
         for tp, code, epoch, end in answers:
             part = assignment.parts.get(tp)
             if part is None or (part.serial, part.offset, part.last_epoch) != asked.get(tp):
@@ -424,13 +424,13 @@ class RawFetcher:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Run a look-up on the loop, with fetching going on, until it is done or the time is up."""
         self._check_open()
-        deadline = time.monotonic() + timeout_s
+        deadline = clock.now() + timeout_s
         future: Any = None
         while True:
             self._work()
             self._raise_bug()
             self._raise_fatal()
-            now = time.monotonic()
+            now = clock.now()
             if future is None and self._manager.bootstrapped:
                 future = self._manager.call_soon(work, *args, deadline)
             if future is not None and future.is_done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 
 from backup_avro.errors import TandemError
+from sink import clock
 from sink.source import connection, wire
 from sink.source.errors import (
     ClusterAuthenticationError,
@@ -24,7 +24,7 @@ _UNKNOWN_TRIES = 6
 
 
 class Lookups:
-    """Coroutines on kafka-python's event loop; `deadline` is monotonic seconds. For the fetcher's thread only."""
+    """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Lookups:
         return leader
 
     async def _pause(self, deadline: float) -> None:
-        if time.monotonic() + _PAUSE >= deadline:
+        if clock.now() + _PAUSE >= deadline:
             raise self.timed_out()
         await self._net.sleep(_PAUSE)
 

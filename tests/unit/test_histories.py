@@ -22,6 +22,7 @@ from controller.observation import Observation, Peer, PipelineState, Policy, Rol
 from controller.runs import asked_between_commits
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreWatch
+from sink import clock
 from sink.base import BaseLane
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
@@ -328,20 +329,20 @@ def test_a_chunk_behind_which_nothing_is_readable_ends() -> None:
     )
     lane = BaseLane(shared, source, parallel=1, rate=None)
     lane.add(T0)
-    early = time.monotonic()
+    early = clock.now()
     lane.step(0.0)
     first = scan.chunk
 
     def head(requested: float, leader: int = 1) -> AtHead:
-        return AtHead(leader_id=leader, partitions={T0: end}, requested_at=requested, received_at=time.monotonic())
+        return AtHead(leader_id=leader, partitions={T0: end}, requested_at=requested, received_at=clock.now())
 
     events += [head(early)]
     lane.step(0.0)
-    events += [head(time.monotonic(), leader=2)]
+    events += [head(clock.now(), leader=2)]
     lane.step(0.0)
     assert scan.chunk == first
     for _ in range(200):
-        events.append(head(time.monotonic()))
+        events.append(head(clock.now()))
         lane.step(0.0)
     assert scan.base.complete
     assert not lane.busy

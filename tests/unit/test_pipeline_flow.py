@@ -17,6 +17,7 @@ from backup_avro.chain import Kind, PartitionKey
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.fold import Generation
 from backup_avro.record import Record, decode_body
+from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
 from sink.object_store.base import StoreTransientError
@@ -64,7 +65,7 @@ class Log:
             return self._answer(source)
 
     def _answer(self, source: ScriptedSource) -> list[Event]:
-        now = time.monotonic()
+        now = clock.now()
         if T0 not in source.positions or self.quiet:
             return []
         if self.faults and source is self.sources[0]:
@@ -218,7 +219,7 @@ def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
     plain = bench.log.answer
 
     def answer(source: ScriptedSource) -> list[Event]:
-        now = time.monotonic()
+        now = clock.now()
         if source is bench.log.sources[0] and source.positions.get(T0) == 2:
             return [AtHead(leader_id=1, partitions={T0: 5}, requested_at=now, received_at=now)]
         return plain(source)
@@ -352,7 +353,7 @@ def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
     plain = bench.log.answer
 
     def answer(lane: ScriptedSource) -> list[Event]:
-        now = time.monotonic()
+        now = clock.now()
         places = {tp: 0 for tp in lane.positions if tp.topic == "u"}
         time.sleep(0.005)
         return plain(lane) or [AtHead(leader_id=1, partitions=places, requested_at=now, received_at=now)]
@@ -460,7 +461,7 @@ def test_trouble_with_brokers_is_told_until_all_are_at_head_again(bench: Bench) 
         if not away.is_set():
             return plain(source)
         time.sleep(0.01)
-        now = time.monotonic()
+        now = clock.now()
         return [FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail="no broker answers", at=now)]
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test

@@ -1,0 +1,84 @@
+"""Time asleep: a suspended machine reads nothing, while brokers go on to drop tombstones."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from chains import Chain, key, topic
+from doubles import MemoryStore, ScriptedSource
+
+from backup_avro.chain import Base
+from backup_avro.container import Codec
+from sink import clock
+from sink.drafts import Drafter
+from sink.lanes import Board
+from sink.roll import Roller
+from sink.scan import BaseScan
+from sink.source.fetched import AtHead, TopicPartition
+from sink.survey import Survey
+from sink.tail import TailLane
+from sink.track import Track
+from sink.transcode.reference import ReferenceTranscoder
+
+T0 = TopicPartition("t", 0)
+HOUR = 3600.0
+
+
+def asleep(monkeypatch: pytest.MonkeyPatch, slept_s: float) -> None:
+    """Have the system's clocks go on as after a suspension: only the one since boot counted it."""
+    was = time.clock_gettime(time.CLOCK_BOOTTIME)
+    system = SimpleNamespace(CLOCK_BOOTTIME=7, monotonic=lambda: was, clock_gettime=lambda which: was + slept_s + which)
+    monkeypatch.setattr(clock, "time", system)
+
+
+def test_the_time_asleep_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where the system can't tell it, the monotonic clock is what is left."""
+    before = clock.now()
+    asleep(monkeypatch, HOUR)
+    assert clock.now() >= before + HOUR
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 5.0))
+    assert clock.now() == 5.0
+
+
+def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tail reads after an hour asleep may lack tombstones: a taint, though the monotonic clock stood still."""
+    board = Board(
+        store=MemoryStore(),
+        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        transcoder=ReferenceTranscoder(),
+        read_committed=True,
+        hurry_survey=lambda: None,
+    )
+    now = clock.now()
+    track = Track(
+        key=key(),
+        topic="t",
+        offset=5,
+        epoch=1,
+        log_start=0,
+        head_at=1000,
+        head_mono=now,
+        head_offset=5,
+        scan=BaseScan(Base(start=0, end=0, leader=1), limit_s=60.0),
+        retention_s=600.0,
+    )
+    board.tracks[T0] = track
+    drafter = Drafter(board, Chain().open().state, max_objects=4)
+    drafter.survey(Survey(topics=[topic()], groups=None))
+    track.retention_s = 600.0
+    drafter.draft()
+
+    asleep(monkeypatch, HOUR)
+    woke = clock.now()
+    head = AtHead(leader_id=1, partitions={T0: 9}, requested_at=woke, received_at=woke)
+    answers = [head]
+    source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [answers.pop()] if answers else [])
+    lane = TailLane(board, source, patience_s=60.0)
+    lane.add(T0, track)
+    lane.step(0.0)
+    found = drafter.draft()
+    assert found is not None
+    assert [taint.key for taint in found.taints] == [key()]
+    assert board.at(now) <= board.at(woke) - HOUR * 1000
