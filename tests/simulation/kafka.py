@@ -1,0 +1,336 @@
+"""What a simulated process has of the cluster: a fetcher for each lane, an admin view, the transcoder."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simulation.log import Cluster, Partition, Record
+from simulation.network import Network
+
+from backup_avro.chain import GroupOffset, Topic
+from sink.source.errors import ClusterUnreachableError
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.transcode.segment import Segment, Transcoded
+
+_RECORD = struct.Struct(">qiiq")
+_TOMBSTONE = -1
+_LONG_POLL_S = 0.5
+
+Event = Fetched | AtHead | FetchFault
+
+
+class RawRecords(bytes):
+    """Stands for undecoded batches: the records themselves ride along."""
+
+    items: Sequence[Record]
+    aborted: frozenset[int]
+
+
+def raw(records: Sequence[Record], aborted: set[int]) -> RawRecords:
+    """Return a response body."""
+    body = RawRecords(b"x" * len(records))
+    body.items = records
+    body.aborted = frozenset(aborted)
+    return body
+
+
+def encode(records: Sequence[Record]) -> bytes:
+    """Return the body of a block."""
+    return b"".join(_RECORD.pack(r.offset, r.epoch, r.key, _TOMBSTONE if r.value is None else r.value) for r in records)
+
+
+def decode(body: bytes | memoryview) -> list[Record]:
+    """Return the records of a block."""
+    return [
+        Record(offset, epoch, key, None if value == _TOMBSTONE else value)
+        for offset, epoch, key, value in _RECORD.iter_unpack(body)
+    ]
+
+
+class Transcoder:
+    """Leaves out control records and, under read_committed, aborted ones."""
+
+    name = "simulated"
+
+    def transcode(
+        self,
+        records: bytes | memoryview,
+        *,
+        topic: str,
+        partition: int,
+        start: int,
+        until: int | None,
+        aborted: tuple[tuple[int, int], ...],
+        read_committed: bool,
+    ) -> Transcoded:
+        """As `sink.transcode.segment.Transcoder` says."""
+        del topic, partition, aborted
+        if not records:
+            return Transcoded(segments=(), next_offset=start, leader_epoch=-1)
+        assert isinstance(records, RawRecords)
+        wanted = [r for r in records.items if r.offset >= start and (until is None or r.offset < until)]
+        kept = [r for r in wanted if not r.control and not (read_committed and r.txn in records.aborted)]
+        last = records.items[-1]
+        segments = ()
+        if kept:
+            segments = (
+                Segment(
+                    body=encode(kept),
+                    records=len(kept),
+                    tombstones=sum(r.value is None for r in kept),
+                    first_offset=kept[0].offset,
+                    last_offset=kept[-1].offset,
+                    min_timestamp=0,
+                    max_timestamp=0,
+                ),
+            )
+        following = max(start, last.offset + 1)
+        return Transcoded(
+            segments=segments,
+            next_offset=following if until is None else min(until, following),
+            leader_epoch=last.epoch,
+        )
+
+
+@dataclass(slots=True)
+class _Spot:
+    offset: int
+    epoch: int
+    topic_id: str | None
+    leader: int = -1
+    resting: bool = False
+    unknown: bool = False
+
+
+class Source:
+    """One lane's fetcher, as `sink.lanes.Source` says."""
+
+    def __init__(self, cluster: Cluster, network: Network) -> None:
+        self._cluster = cluster
+        self._network = network
+        self._spots: dict[TopicPartition, _Spot] = {}
+        self._answered = -1.0
+        self._told = False
+
+    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
+        """Begin to fetch."""
+        spot = _Spot(offset, last_epoch, topic_id)
+        self._spots[tp] = spot
+        partition = self._partition(tp, spot)
+        if partition is not None:
+            spot.leader = partition.leader
+
+    def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go elsewhere."""
+        spot = self._spots[tp]
+        spot.offset, spot.epoch, spot.resting = offset, last_epoch, False
+
+    def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
+        """Go on."""
+        spot = self._spots.get(tp)
+        if spot is not None:
+            spot.offset, spot.epoch = offset, last_epoch
+
+    def unassign(self, tp: TopicPartition) -> None:
+        """Stop."""
+        self._spots.pop(tp, None)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The ends."""
+        return self._ask(tps, lambda partition: (partition.stable, partition.epoch))
+
+    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The starts."""
+        return self._ask(tps, lambda partition: (partition.start, partition.epoch))
+
+    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Who leads."""
+        return self._ask(tps, lambda partition: (partition.leader, partition.epoch))
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Where epochs end."""
+        self._network.broker_call()
+        found = {}
+        for tp, epoch in epochs.items():
+            partition = self._cluster.present(*tp)
+            if partition is not None:
+                found[tp] = partition.end_of_epoch(epoch)
+        return found
+
+    def _ask(
+        self, tps: Sequence[TopicPartition], what: Callable[[Partition], tuple[int, int]]
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        self._network.broker_call()
+        found = {tp: self._cluster.present(*tp) for tp in tps}
+        return {tp: what(partition) for tp, partition in found.items() if partition is not None}
+
+    def _partition(self, tp: TopicPartition, spot: _Spot) -> Partition | None:
+        partition = self._cluster.present(tp.topic, tp.partition)
+        if partition is None or (spot.topic_id is not None and partition.topic_id != spot.topic_id):
+            return None
+        return partition
+
+    def poll(self, timeout_s: float) -> Sequence[Event]:
+        """One fetch at most."""
+        network = self._network
+        if not network.brokers_answer():
+            network.pause(timeout_s)
+            if self._told:
+                return ()
+            self._told = True
+            return (FetchFault(topic="", partition=-1, kind=FaultKind.TRANSIENT, detail="no answer", at=network.now),)
+        self._told = False
+        events = self._fetch(network.now)
+        if not events and timeout_s > 0:
+            asked = network.now
+            partitions = [self._partition(tp, spot) for tp, spot in self._spots.items()]
+            network.long_poll([p for p in partitions if p is not None], timeout_s)
+            if not network.brokers_answer():
+                return ()
+            events = self._fetch(asked)
+        delay = network.answer_delay()
+        if events and delay:
+            network.pause(delay)
+            now = network.now
+            events = [_received(event, now) for event in events]
+        return events
+
+    def _fetch(self, requested: float) -> list[Event]:
+        network, rng = self._network, self._network.random
+        now = network.now
+        events: list[Event] = []
+        heads: dict[int, dict[TopicPartition, int]] = {}
+        epochs: dict[TopicPartition, int] = {}
+        for tp, spot in self._spots.items():
+            if spot.resting:
+                continue
+            partition = self._partition(tp, spot)
+            if partition is None:
+                if not spot.unknown:
+                    spot.unknown = True
+                    events.append(_fault(tp, FaultKind.UNKNOWN_TOPIC, now, spot.offset))
+                continue
+            spot.unknown = False
+            if spot.leader != partition.leader:
+                if spot.leader != -1:
+                    events.append(
+                        _fault(
+                            tp,
+                            FaultKind.LEADER_MOVED,
+                            now,
+                            spot.offset,
+                            old_leader=spot.leader,
+                            new_leader=partition.leader,
+                        )
+                    )
+                spot.leader = partition.leader
+                continue
+            fault = self._check(tp, spot, partition, now)
+            if fault is not None:
+                spot.resting = True
+                events.append(fault)
+                continue
+            records = partition.readable(partition.leader, spot.offset, rng.choice((2, 8, 30)))
+            if records or (spot.offset < partition.stable and rng.random() < 0.5):
+                events.append(_fetched(tp, spot, partition, records, requested, now))
+            elif now - self._answered >= _LONG_POLL_S or spot.offset < partition.stable:
+                heads.setdefault(partition.leader, {})[tp] = partition.stable
+                epochs[tp] = partition.epoch
+        if heads:
+            self._answered = now
+        rng.shuffle(events)
+        for leader, partitions in heads.items():
+            events.append(_at_head(leader, partitions, epochs, requested, now))
+        return events
+
+    def _check(self, tp: TopicPartition, spot: _Spot, partition: Partition, now: float) -> FetchFault | None:
+        if spot.epoch >= 0:
+            epoch, end = partition.end_of_epoch(spot.epoch)
+            if epoch < spot.epoch or end < spot.offset:
+                return _fault(tp, FaultKind.DIVERGED, now, spot.offset, diverging_epoch=epoch, diverging_offset=end)
+        if spot.offset > partition.end or spot.offset < partition.start:
+            return _fault(
+                tp, FaultKind.OUT_OF_RANGE, now, spot.offset, log_start=partition.start, log_end=partition.end
+            )
+        return None
+
+
+def _fault(tp: TopicPartition, kind: FaultKind, now: float, offset: int, **more: int) -> FetchFault:
+    return FetchFault(
+        topic=tp.topic,
+        partition=tp.partition,
+        kind=kind,
+        detail=kind.value,
+        at=now,
+        offset=offset,
+        **more,  # type: ignore[arg-type]  # its integer fields
+    )
+
+
+def _fetched(
+    tp: TopicPartition, spot: _Spot, partition: Partition, records: list[Record], requested: float, now: float
+) -> Fetched:
+    return Fetched(
+        topic=tp.topic,
+        partition=tp.partition,
+        fetch_offset=spot.offset,
+        records=raw(records, partition.aborted),
+        high_watermark=partition.end,
+        last_stable_offset=partition.stable,
+        log_start_offset=partition.start,
+        end_offset=partition.stable,
+        aborted=(),
+        leader_id=partition.leader,
+        leader_epoch=partition.epoch,
+        received_at=now,
+        requested_at=requested,
+        drained=not records,
+    )
+
+
+def _at_head(
+    leader: int, partitions: dict[TopicPartition, int], epochs: dict[TopicPartition, int], requested: float, now: float
+) -> AtHead:
+    del epochs
+    return AtHead(leader_id=leader, partitions=partitions, requested_at=requested, received_at=now)
+
+
+def _received(event: Event, now: float) -> Event:
+    if isinstance(event, Fetched):
+        fields = {name: getattr(event, name) for name in Fetched.__slots__}
+        return Fetched(**(fields | {"received_at": now}))
+    if isinstance(event, AtHead):
+        fields = {name: getattr(event, name) for name in AtHead.__slots__}
+        return AtHead(**(fields | {"received_at": now}))
+    return event
+
+
+class Admin:
+    """The cluster as `controller.guard.GuardedCluster` shows it."""
+
+    def __init__(self, cluster: Cluster, network: Network) -> None:
+        self._cluster = cluster
+        self._network = network
+
+    def guarded(self) -> Sequence[Topic]:
+        """All topics."""
+        self._network.broker_call()
+        return list(self._cluster.topics.values())
+
+    def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Present ids."""
+        self._network.broker_call()
+        return {name: self._cluster.topics[name].topic_id for name in names if name in self._cluster.topics}
+
+    def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
+        """There are none."""
+        del topics
+        return {}
+
+
+__all__ = ["Admin", "ClusterUnreachableError", "RawRecords", "Source", "Transcoder", "decode"]

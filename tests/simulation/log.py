@@ -1,0 +1,233 @@
+"""A simulated Kafka cluster: topics with ids, compacted logs on two replicas each, transactions, everything that moves.
+
+A record is a tuple-like value with a unique id. Brokers keep replicas that are cleaned independently: a pass removes
+what a newer record below its end supersedes, and, a delete.retention.ms after a pass first saw it, a tombstone. Passes
+go from low to high and may stand still half-way. Beside what brokers still have, the log remembers all that was ever
+written, in each history ("lineage") that elections made of it: that is what a restore is measured against.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from backup_avro.chain import Topic
+
+
+class Record(NamedTuple):
+    """One record; `value` None is a tombstone. `control` is a transaction's marker. `txn` 0: none."""
+
+    offset: int
+    epoch: int
+    key: int
+    value: int | None
+    txn: int = 0
+    control: bool = False
+
+
+@dataclass(slots=True)
+class Replica:
+    """What one broker has: the records by offset, when tombstones may go, and how far a pass has come."""
+
+    records: dict[int, Record] = field(default_factory=dict)
+    horizons: dict[int, float] = field(default_factory=dict)
+    passing: tuple[int, list[int]] | None = None
+
+
+@dataclass(slots=True)
+class Partition:
+    """One log. `lineages` holds, newest last, everything ever written as each history has it."""
+
+    topic_id: str
+    number: int
+    retention_s: float
+    epoch: int = 1
+    leader: int = 1
+    start: int = 0
+    end: int = 0
+    replicas: dict[int, Replica] = field(default_factory=lambda: {1: Replica(), 2: Replica()})
+    lineages: list[list[Record]] = field(default_factory=lambda: [[]])
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(1, 0)])
+    open_txns: dict[int, int] = field(default_factory=dict)
+    aborted: set[int] = field(default_factory=set)
+    waiters: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset."""
+        return min(self.open_txns.values(), default=self.end)
+
+    def append(self, key: int, value: int | None, *, txn: int = 0, control: bool = False) -> Record:
+        """Write to both replicas."""
+        record = Record(self.end, self.epoch, key, value, txn, control)
+        if txn and not control:
+            self.open_txns.setdefault(txn, record.offset)
+        self.end += 1
+        for replica in self.replicas.values():
+            replica.records[record.offset] = record
+        self.lineages[-1].append(record)
+        self.wake()
+        return record
+
+    def finish(self, txn: int, *, commit: bool) -> None:
+        """End a transaction with its marker."""
+        if not commit:
+            self.aborted.add(txn)
+        self.append(0, None, txn=txn, control=True)
+        self.open_txns.pop(txn, None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell long polls that something is new."""
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter()
+
+    def readable(self, replica: int, low: int, count: int) -> list[Record]:
+        """Return at most `count` records that a broker hands out from `low` on, below the last stable offset."""
+        stable = self.stable
+        records = self.replicas[replica].records
+        found = []
+        for offset in range(max(low, self.start), stable):
+            record = records.get(offset)
+            if record is not None:
+                found.append(record)
+                if len(found) == count:
+                    break
+        return found
+
+    def clean(self, number: int, now: float, rng: random.Random) -> None:
+        """Do a part of a cleaning pass of one replica: begin one, or go on with one."""
+        replica = self.replicas[number]
+        if replica.passing is None:
+            upto = rng.randint(self.start, self.stable)
+            newest: dict[int, int] = {}
+            for offset, record in replica.records.items():
+                if offset < upto and not record.control and record.txn not in self.aborted:
+                    newest[record.key] = max(offset, newest.get(record.key, -1))
+            doomed = []
+            for offset, record in sorted(replica.records.items()):
+                if offset >= upto:
+                    break
+                if record.control or record.txn in self.aborted:
+                    gone = True
+                elif newest[record.key] > offset:
+                    gone = True
+                elif record.value is None:
+                    horizon = replica.horizons.setdefault(offset, now + self.retention_s)
+                    gone = now > horizon
+                else:
+                    gone = False
+                if gone:
+                    doomed.append(offset)
+            replica.passing = (upto, doomed)
+        upto, doomed = replica.passing
+        take = len(doomed) if rng.random() < 0.5 else rng.randint(0, len(doomed))
+        for offset in doomed[:take]:
+            replica.records.pop(offset, None)
+        replica.passing = (upto, doomed[take:]) if doomed[take:] else None
+
+    def move(self) -> None:
+        """The other replica becomes leader; nothing is lost."""
+        self.leader = 3 - self.leader
+        self.epoch += 1
+        self.epochs.append((self.epoch, self.end))
+        self.wake()
+
+    def cut(self, at: int) -> list[Record]:
+        """An unclean election: the other replica, which ends at `at`, leads. Return the records that are lost."""
+        lost = [record for record in self.lineages[-1] if record.offset >= at]
+        self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
+        self.end = at
+        for replica in self.replicas.values():
+            replica.records = {o: r for o, r in replica.records.items() if o < at}
+            replica.horizons = {o: h for o, h in replica.horizons.items() if o < at}
+            replica.passing = None
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
+        self.leader = 3 - self.leader
+        self.epoch += 1
+        self.epochs.append((self.epoch, at))
+        # Transactions that began below the cut go on (their coordinator will end them); the others never were.
+        self.open_txns = {txn: first for txn, first in self.open_txns.items() if first < at}
+        self.wake()
+        return lost
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (largest epoch not above `epoch`, its end offset), as OffsetForLeaderEpoch answers (KIP-320)."""
+        found = -1
+        for index, (known, _) in enumerate(self.epochs):
+            if known <= epoch:
+                found = index
+        if found < 0:
+            return (epoch, self.epochs[0][1])
+        end = self.epochs[found + 1][1] if found + 1 < len(self.epochs) else self.end
+        return (self.epochs[found][0], end)
+
+    def delete_below(self, offset: int) -> None:
+        """DeleteRecords, or retention on a topic that compacts and deletes."""
+        self.start = max(self.start, min(offset, self.stable))
+        for replica in self.replicas.values():
+            replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
+
+    def state(self, upto: int, lineage: list[Record]) -> dict[int, Record]:
+        """Return the newest record of each key below `upto`, aborted ones aside."""
+        found: dict[int, Record] = {}
+        for record in lineage:
+            if record.offset < upto and not record.control and record.txn not in self.aborted:
+                found[record.key] = record
+        return found
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Topics by name, and every partition that ever was by (topic id, number)."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], Partition] = field(default_factory=dict)
+    made: int = 0
+
+    def create(self, name: str, *, partitions: int, retention_s: float, policy: str = "compact") -> Topic:
+        """Create a topic with a new id."""
+        self.made += 1
+        topic = Topic(
+            name=name,
+            topic_id=f"AAAAAAAAAAAAAAAAAAAA{self.made:02d}",
+            partitions=partitions,
+            replication_factor=2,
+            config={"cleanup.policy": policy, "delete.retention.ms": str(round(retention_s * 1000))},
+        )
+        self.topics[name] = topic
+        for number in range(partitions):
+            self.partitions[topic.topic_id, number] = Partition(topic.topic_id, number, retention_s)
+        return topic
+
+    def grow(self, name: str) -> None:
+        """Add a partition."""
+        before = self.topics[name]
+        after = Topic(
+            name=name,
+            topic_id=before.topic_id,
+            partitions=before.partitions + 1,
+            replication_factor=before.replication_factor,
+            config=before.config,
+        )
+        self.topics[name] = after
+        retention_s = self.partitions[before.topic_id, 0].retention_s
+        self.partitions[before.topic_id, before.partitions] = Partition(before.topic_id, before.partitions, retention_s)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        topic = self.topics.pop(name)
+        for number in range(topic.partitions):
+            self.partitions[topic.topic_id, number].wake()
+
+    def present(self, name: str, number: int) -> Partition | None:
+        """Return a partition that exists now."""
+        topic = self.topics.get(name)
+        return None if topic is None or number >= topic.partitions else self.partitions[topic.topic_id, number]
+
+    def exists(self, topic_id: str) -> bool:
+        """Whether a life of a topic goes on."""
+        return any(topic.topic_id == topic_id for topic in self.topics.values())

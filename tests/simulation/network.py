@@ -1,0 +1,117 @@
+"""The network between one process and the servers: delays, silences, and answers that come too late or never."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.log import Partition
+from simulation.runtime import Event, Process, Runtime
+
+from sink.object_store.base import StoreTransientError
+from sink.source.errors import ClusterUnreachableError
+
+_ANSWER_S = 2.0
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad it is: shares of operations. One weather for both processes; outages are by process and until when."""
+
+    store_error: float = 0.0
+    lost_answer: float = 0.0
+    late_write: float = 0.0
+    slow_answer: float = 0.0
+    lost_message: float = 0.0
+    stray_message: float = 0.0
+    crash_at_call: float = 0.0
+
+
+@dataclass(slots=True)
+class Network:
+    """What stands between a process and everything else."""
+
+    runtime: Runtime
+    process: Process
+    weather: Weather
+    crash: Callable[[Process], None]
+    store_down_until: float = 0.0
+    brokers_down_until: float = 0.0
+    calls: int = field(default=0)
+
+    @property
+    def now(self) -> float:
+        """Virtual time."""
+        return self.runtime.now
+
+    @property
+    def random(self) -> random.Random:
+        """The seed's choices."""
+        return self.runtime.random
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass for this thread."""
+        self.runtime.park(seconds)
+
+    def brokers_answer(self) -> bool:
+        """Whether they can be reached."""
+        self.runtime.me()
+        return self.runtime.now >= self.brokers_down_until
+
+    def broker_call(self) -> None:
+        """A request to the brokers."""
+        if not self.brokers_answer():
+            self.pause(_ANSWER_S)
+            raise ClusterUnreachableError("no answer", remedy="wait")
+        if self.random.random() < 0.3:
+            self.pause(self.random.random() * 0.05)
+
+    def answer_delay(self) -> float:
+        """How long an answer is on its way; nearly always no time at all."""
+        return self.random.random() * 8 if self.random.random() < self.weather.slow_answer else 0.0
+
+    def long_poll(self, partitions: list[Partition], timeout_s: float) -> None:
+        """Wait for something new in these logs, or for the time to pass."""
+        event = Event()
+        for partition in partitions:
+            partition.waiters.append(event.set)
+        event.wait(timeout_s)
+        for partition in partitions:
+            if event.set in partition.waiters:
+                partition.waiters.remove(event.set)
+
+    def store_call(self, effect: Callable[[], Any], *, changes: bool) -> Any:  # noqa: ANN401 (what the effect returns)
+        """Have the store do something; it does so at a moment of its own, which may be after the caller is gone."""
+        runtime, rng, weather = self.runtime, self.random, self.weather
+        runtime.me()
+        if runtime.now < self.store_down_until:
+            runtime.park(_ANSWER_S * rng.random())
+            raise StoreTransientError("no answer")
+        if not changes:
+            if rng.random() < weather.store_error:
+                raise StoreTransientError("503")
+            if rng.random() < 0.2:
+                runtime.park(rng.random() * 0.05)
+            return effect()
+        if rng.random() < weather.store_error:
+            raise StoreTransientError(rng.choice(("409", "503")))
+        outcome: list[Any] = []
+        done = Event()
+
+        def happen() -> None:
+            outcome.append(effect())
+            done.set()
+
+        late = rng.random() < weather.late_write
+        runtime.at(runtime.now + rng.random() * (60.0 if late else 0.1), happen)
+        if weather.crash_at_call and rng.random() < weather.crash_at_call:
+            runtime.at(runtime.now + rng.random() * 0.1, lambda: self.crash(self.process))
+        if not done.wait(_ANSWER_S):
+            raise StoreTransientError("time-out")
+        if rng.random() < 0.3:
+            runtime.park(rng.random() * 0.05)
+        if rng.random() < weather.lost_answer:
+            raise StoreTransientError("time-out after the fact")
+        return outcome[0]

@@ -1,0 +1,145 @@
+"""Puts virtual time and simulated threads in the place of real ones in the production modules. Done once, for good.
+
+Only names of modules are replaced (`threading`, `queue`, `time`, `secrets`, `uuid`, thread pools) and a handful of
+constants, scaled to a log of a hundred records whose tombstones live twenty seconds. No production function is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+import uuid
+from types import ModuleType
+from typing import Any
+
+import structlog
+
+from simulation import runtime
+
+MODULES = (
+    "controller.coordination",
+    "controller.instance",
+    "controller.runs",
+    "controller.tasks",
+    "controller.watch",
+    "sink.base",
+    "sink.chain.pins",
+    "sink.chain.reader",
+    "sink.chain.writer",
+    "sink.clock",
+    "sink.clear",
+    "sink.commit",
+    "sink.confirm",
+    "sink.drafts",
+    "sink.lanes",
+    "sink.pipeline",
+    "sink.survey",
+    "sink.tail",
+)
+
+DELETE_RETENTION_S = 20.0
+
+
+class _Secrets:
+    """Stands for the module `secrets`: drawn from the seed."""
+
+    @staticmethod
+    def token_hex(size: int) -> str:
+        """Return random hex digits."""
+        return f"{runtime.here().random.getrandbits(8 * size):0{2 * size}x}"
+
+    @staticmethod
+    def token_bytes(size: int) -> bytes:
+        """Return random bytes."""
+        return runtime.here().random.getrandbits(8 * size).to_bytes(size, "big")
+
+
+class _Uuids:
+    """Stands for the module `uuid`."""
+
+    UUID = uuid.UUID
+
+    @staticmethod
+    def uuid4() -> uuid.UUID:
+        """Return a random id."""
+        return uuid.UUID(int=runtime.here().random.getrandbits(128), version=4)
+
+
+_STANDS_FOR: dict[str, object] = {
+    "threading": runtime.Threading,
+    "queue": runtime.Queues,
+    "time": runtime.Time,
+    "secrets": _Secrets,
+    "uuid": _Uuids,
+    "ThreadPoolExecutor": runtime.Executor,
+    "Future": runtime.Future,
+}
+
+# What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
+_CONSTANTS: dict[str, dict[str, Any]] = {
+    "sink.scan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
+    "sink.track": {"SHORTEST_RETENTION_S": 10.0},
+    "sink.pipeline": {"SHORTEST_RETENTION_S": 10.0, "_IDLE_POLL_S": 0.5, "_SCAN_POLL_S": 0.2, "_PROOF_INTERVAL_S": 0.5},
+    "sink.drafts": {"_HEAD_FRESH_MS": 2_000},
+    "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
+    "sink.tail": {"DAMAGED_RETRY_S": 1.0},
+    "sink.base": {"DAMAGED_RETRY_S": 1.0},
+    "controller.watch": {"_RETRY_S": 1.0},
+    "controller.tasks": {"_LONGEST_REST_S": 5.0},
+    "controller.runs": {"_ANSWER_POLL_S": 0.5},
+    "controller.instance": {"_ASK_AGAIN_S": 3.0, "_LEAVE_S": 1.0},
+}
+
+
+def apply() -> None:
+    """Patch all modules."""
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for attribute, stand_in in _STANDS_FOR.items():
+            if hasattr(module, attribute):
+                setattr(module, attribute, stand_in)
+    for name, constants in _CONSTANTS.items():
+        module = importlib.import_module(name)
+        for attribute, value in constants.items():
+            assert hasattr(module, attribute), f"{name} has no {attribute} any more"
+            setattr(module, attribute, value)
+    silence()
+
+
+def silence() -> None:
+    """Log nothing: thousands of histories are run."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL), cache_logger_on_first_use=False
+    )
+
+
+def speak(write: Any) -> None:  # noqa: ANN401 (a callable that takes a line)
+    """Log every line of every process to `write`."""
+
+    def render(_: Any, level: str, event: dict[str, Any]) -> str:  # noqa: ANN401 (structlog's)
+        text = event.pop("event")
+        current = runtime.here().current
+        who = f"{current.process.name}/{current.name}" if current is not None else "-"
+        return f"{who:24} {level:7} {text} " + " ".join(f"{key}={value}" for key, value in event.items())
+
+    class _Logger:
+        def msg(self, message: str) -> None:
+            write(message)
+
+        debug = info = warning = error = critical = exception = msg
+
+    structlog.configure(
+        processors=[render],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *_: _Logger(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def unpatched(module: ModuleType) -> list[str]:
+    """Return the names of real clocks and threads that a module still has."""
+    return [name for name, stand_in in _STANDS_FOR.items() if getattr(module, name, stand_in) is not stand_in]
+
+
+counter = itertools.count(1)

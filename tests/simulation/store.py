@@ -1,0 +1,130 @@
+"""A simulated S3: one dictionary for all, and what each process sees of it through its network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from simulation.network import Network
+from simulation.runtime import Runtime
+
+from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
+
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The objects. `step_s` is how far the store's clock is off; `changed` is called after every change."""
+
+    runtime: Runtime
+    objects: dict[str, bytes] = field(default_factory=dict)
+    step_s: float = 0.0
+    changed: Callable[[str, str], None] = lambda what, key: None
+
+    def now(self) -> datetime:
+        """The store's clock."""
+        return _EPOCH + timedelta(seconds=self.runtime.now + self.step_s)
+
+    def put(self, key: str, body: bytes) -> Put:
+        """Create a key unless it exists."""
+        if key in self.objects:
+            return Put.EXISTS
+        self.objects[key] = body
+        self.changed("put", key)
+        return Put.CREATED
+
+    def delete(self, key: str) -> None:
+        """Delete a key."""
+        if self.objects.pop(key, None) is not None:
+            self.changed("delete", key)
+
+    def info(self, key: str) -> ObjectInfo | None:
+        """Size and time."""
+        data = self.objects.get(key)
+        return None if data is None else ObjectInfo(key=key, size=len(data), modified=_EPOCH)
+
+
+class Store:
+    """The bucket as one process reaches it (or, without a network, as the judge sees it)."""
+
+    url = "simulated:///"
+
+    def __init__(self, bucket: Bucket, network: Network | None) -> None:
+        self._bucket = bucket
+        self._network = network
+
+    def _call(self, effect: Callable[[], Any], *, changes: bool = False) -> Any:  # noqa: ANN401 (what the effect returns)
+        return effect() if self._network is None else self._network.store_call(effect, changes=changes)
+
+    def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
+        """Create `key` unless it exists."""
+        data = bytes(body)
+        outcome: Put = self._call(lambda: self._bucket.put(key, data), changes=True)
+        return outcome
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Read."""
+        data: bytes | None = self._call(lambda: self._bucket.objects.get(key))
+        if data is None:
+            raise ObjectMissingError(key)
+        return data[start:end] if start or end is not None else data
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Look."""
+        found: ObjectInfo | None = self._call(lambda: self._bucket.info(key))
+        return found
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """List, a few at a time: what comes and goes meanwhile may or may not be seen."""
+        last = after or ""
+        while True:
+            page: list[str] = self._call(
+                lambda: sorted(k for k in self._bucket.objects if k.startswith(prefix) and k > last)[:20]  # noqa: B023 (called at once)
+            )
+            for key in page:
+                info = self._bucket.info(key)
+                if info is not None:
+                    yield info
+            if len(page) < 20:  # noqa: PLR2004 (the page size above)
+                return
+            last = page[-1]
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """Next path segments."""
+        rest = [key.removeprefix(prefix) for key in self._bucket.objects if key.startswith(prefix)]
+        yield from sorted({name.split("/")[0] for name in rest if "/" in name})
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete, each key for itself: a failure leaves the others deleted or not."""
+        failed: Exception | None = None
+        for key in keys:
+            try:
+                self._call(partial(self._bucket.delete, key), changes=True)
+            except Exception as error:  # noqa: BLE001 (all are tried before the first failure is raised)
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        """There are none."""
+        del prefix
+        yield from ()
+
+    def abort_upload(self, upload: UploadInfo) -> None:
+        """There are none."""
+
+    def now(self) -> datetime:
+        """The store's clock."""
+        return self._bucket.now()
+
+    def probe(self, prefix: str) -> tuple[str, ...]:
+        """It is fit."""
+        del prefix
+        return ()
+
+    def close(self) -> None:
+        """Nothing to release."""

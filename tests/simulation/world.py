@@ -1,0 +1,521 @@
+"""One history: two instances, a cluster, a store, and everything that goes wrong with them, drawn from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+from simulation import patching, runtime
+from simulation.board import Board, Coordination
+from simulation.judge import Judge, ViolationError
+from simulation.kafka import Admin, Source, Transcoder
+from simulation.log import Cluster, Partition
+from simulation.network import Network, Weather
+from simulation.runtime import Event, Process, Runtime
+from simulation.store import Bucket, Store
+
+import controller.instance as instance_module
+from backup_avro.coordination import CoordinationMessage, encode
+from backup_avro.coordination import Event as MessageKind
+from backup_avro.errors import TandemError
+from controller.config import Config
+from controller.coordination import Bulletin
+from controller.instance import Instance
+from controller.setup import Parts
+from sink.chain.reader import ChainReader
+from sink.chain.writer import Identity
+
+PAIR = "orders"
+CLUSTER_ID = "simulated"
+_NAMES = ("a", "b")
+_KEYS = 6
+CHAOS_S = 110.0
+QUIET_S = 70.0
+
+
+@cache
+def config_of(name: str) -> Config:
+    """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
+    return Config.model_validate(
+        {
+            "pair": PAIR,
+            "instance": name,
+            "instances": list(_NAMES),
+            "kafka": {"bootstrap.servers": "simulated:9092"},
+            "topics": {"patterns": [".*"]},
+            "store": {"root": "file:///simulated"},
+            "rotation": {"interval": "15s"},
+            "flush": {"interval": "2s"},
+            "coordination": {"heartbeat_interval": "1s"},
+            "liveness": {"timeout": "6s"},
+            "peer": {"timeout": "5s"},
+            "handover": {"timeout": "5s"},
+            "object": {"codec": "null"},
+            "scan": {"chunk_duration": "5s"},
+            "shutdown": {"grace": "5s"},
+            "groups": {"enabled": False},
+        }
+    )
+
+
+@dataclass(slots=True)
+class Plan:
+    """What may go wrong in this history, and how often a second. All zero: nothing."""
+
+    crash: float = 0.0
+    pause: float = 0.0
+    zombie: float = 0.0
+    store_outage: float = 0.0
+    broker_outage: float = 0.0
+    leader_move: float = 0.0
+    cut: float = 0.0
+    recreate: float = 0.0
+    delete_topic: float = 0.0
+    add_topic: float = 0.0
+    grow: float = 0.0
+    delete_records: float = 0.0
+    transactions: float = 0.0
+    aborts: float = 0.0
+    failover: float = 0.0
+    wipe_messages: float = 0.0
+    clock_step: float = 0.0
+    clean: float = 0.0
+    stop: float = 0.0
+    forever_dead: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """One process and what belongs to it."""
+
+    name: str
+    process: Process
+    network: Network
+    coordination: Coordination
+    stop: Event
+    started: float
+    ended: str | None = None
+
+
+@dataclass(slots=True)
+class World:
+    """One history. `tell` takes a line for each thing that happens."""
+
+    seed: int
+    tell: Callable[[str], None] | None = None
+    runtime: Runtime = field(init=False)
+    cluster: Cluster = field(default_factory=Cluster)
+    board: Board = field(default_factory=Board)
+    bucket: Bucket = field(init=False)
+    judge: Judge = field(init=False)
+    weather: Weather = field(default_factory=Weather)
+    plan: Plan = field(default_factory=Plan)
+    alive: dict[str, Life] = field(default_factory=dict)
+    zombies: list[Life] = field(default_factory=list)
+    lives: int = 0
+    crashes: int = 0
+    values: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    violation: str | None = None
+    quiet: bool = False
+    gone: str | None = None
+    open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Set everything up; nothing runs yet."""
+        self.runtime = Runtime(self.seed)
+        runtime.install(self.runtime)
+        self.bucket = Bucket(self.runtime)
+        self.judge = Judge(self.cluster, self.bucket, PAIR)
+        self.bucket.changed = self._changed
+        self._draw()
+        for name in ("t", "u")[: 1 + self.random.randrange(2)]:
+            self._create(name)
+
+    @property
+    def random(self) -> Any:  # noqa: ANN401 (random.Random)
+        """The seed's choices."""
+        return self.runtime.random
+
+    def say(self, text: str) -> None:
+        """Tell what happens."""
+        if self.tell is not None:
+            self.tell(f"{self.runtime.now - 1000:8.2f} {text}")
+
+    def _draw(self) -> None:
+        """Choose some of all that can go wrong: a history with everything at once shows little of each."""
+        rng = self.random
+
+        def some(rate: float, share: float = 0.35) -> float:
+            return rate * (0.3 + rng.random()) if rng.random() < share else 0.0
+
+        self.weather = Weather(
+            store_error=some(0.05),
+            lost_answer=some(0.05),
+            late_write=some(0.02),
+            slow_answer=some(0.01),
+            lost_message=some(0.2),
+            stray_message=some(0.2),
+            crash_at_call=some(0.01),
+        )
+        self.plan = Plan(
+            crash=some(0.04),
+            pause=some(0.05),
+            zombie=some(0.02),
+            store_outage=some(0.02),
+            broker_outage=some(0.02),
+            leader_move=some(0.03),
+            cut=some(0.01, 0.2),
+            recreate=some(0.01, 0.2),
+            delete_topic=some(0.01, 0.15),
+            add_topic=some(0.01, 0.2),
+            grow=some(0.01, 0.2),
+            delete_records=some(0.02, 0.2),
+            transactions=some(0.3, 0.3),
+            aborts=0.3,
+            failover=some(0.03, 0.3),
+            wipe_messages=some(0.02, 0.2),
+            clock_step=some(0.01, 0.15),
+            clean=some(0.6, 0.8),
+            stop=some(0.02, 0.3),
+            forever_dead=rng.random() < 0.1,
+        )
+
+    # --- a history ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Chaos, then quiet. Raises ViolationError on the first thing that must not be."""
+        for partition in self._partitions():
+            for _ in range(self.random.randint(0, 25)):
+                self._write(partition)
+        for name in _NAMES:
+            self.start(name)
+        end = self.runtime.now + CHAOS_S
+        while self.runtime.now < end:
+            self._step()
+        self._calm()
+        end = self.runtime.now + QUIET_S
+        while self.runtime.now < end:
+            self._step()
+        self._settled()
+
+    def _step(self) -> None:
+        self.runtime.run(self.runtime.now + 1.0)
+        if self.violation is not None:
+            raise ViolationError(self.violation)
+        self._restart()
+        self._traffic()
+        if not self.quiet:
+            self._trouble()
+
+    def _calm(self) -> None:
+        self.say("quiet from here on")
+        self.quiet = True
+        self.weather = Weather()
+        for life in [*self.alive.values(), *self.zombies]:
+            life.network.weather = self.weather
+            life.network.store_down_until = life.network.brokers_down_until = 0.0
+            self.runtime.resume(life.process)
+        for partition, txn, _ in self.open_txns:
+            if txn in partition.open_txns:
+                partition.finish(txn, commit=False)
+        self.open_txns.clear()
+
+    def _chance(self, rate: float) -> bool:
+        return rate > 0 and bool(self.random.random() < rate)
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def end(self) -> None:
+        """Let go of all threads."""
+        for life in [*self.alive.values(), *self.zombies]:
+            self.runtime.kill(life.process)
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Start a process of an instance."""
+        self.lives += 1
+        process = Process(f"{name}#{self.lives}")
+        network = Network(self.runtime, process, self.weather, self.crash)
+        incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
+        config = config_of(name)
+        wake, stop = Event(), Event()
+        store = Store(self.bucket, network)
+        bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
+        coordination = Coordination(
+            self.board,
+            network,
+            bulletin=bulletin,
+            identity=CoordinationMessage(
+                event=MessageKind.PROGRESS,
+                pair=PAIR,
+                instance=name,
+                incarnation=incarnation,
+                cluster_id=CLUSTER_ID,
+                request_id="",
+                at=0,
+            ),
+            wake=wake,
+        )
+        life = Life(name, process, network, coordination, stop, self.runtime.now)
+        self.alive[name] = life
+        self.say(f"start {process.name}")
+
+        def work() -> None:
+            coordination.start()
+            parts = Parts(
+                identity=Identity(pair=PAIR, instance=name, incarnation=incarnation, cluster_id=CLUSTER_ID),
+                props={},
+                store=store,
+                reader=ChainReader(store, PAIR),
+                cluster=cast("Any", Admin(self.cluster, network)),
+                bulletin=bulletin,
+                coordination=cast("Any", coordination),
+            )
+            process.open_source = lambda: Source(self.cluster, network)
+            try:
+                outcome = Instance(config, parts, stop=cast("Any", stop), wake=cast("Any", wake)).run()
+                life.ended = outcome.name
+            except TandemError as error:
+                life.ended = str(error)
+            self.say(f"{process.name} ended: {life.ended}")
+
+        self.runtime.spawn(process, work, "main")
+
+    def crash(self, process: Process) -> None:
+        """Kill -9."""
+        if process.dead:
+            return
+        self.say(f"kill -9 {process.name}")
+        self._count("crash")
+        self.crashes += 1
+        self.runtime.kill(process)
+        self._bury(process)
+
+    def _bury(self, process: Process) -> None:
+        for life in [*self.alive.values(), *self.zombies]:
+            if life.process is process:
+                life.coordination.stop()
+        self.alive = {name: life for name, life in self.alive.items() if life.process is not process}
+        self.zombies = [life for life in self.zombies if life.process is not process]
+
+    def _restart(self) -> None:
+        for life in [*self.alive.values(), *self.zombies]:
+            if life.ended is not None:
+                self.runtime.kill(life.process)
+                self._bury(life.process)
+        for name in _NAMES:
+            if name not in self.alive and name != self.gone and (self.quiet or self._chance(0.2)):
+                self.start(name)
+
+    # --- traffic and trouble ------------------------------------------------------------------------------------------
+
+    def _partitions(self) -> list[Partition]:
+        return [
+            self.cluster.partitions[topic.topic_id, n]
+            for topic in self.cluster.topics.values()
+            for n in range(topic.partitions)
+        ]
+
+    def _create(self, name: str) -> None:
+        policy = self.random.choice(("compact", "compact", "compact,delete"))
+        self.cluster.create(
+            name,
+            partitions=1 + self.random.randrange(2),
+            retention_s=patching.DELETE_RETENTION_S,
+            policy=policy,
+        )
+
+    def _write(self, partition: Partition, txn: int = 0) -> None:
+        self.values += 1
+        value = None if self.random.random() < 0.3 else self.values
+        partition.append(self.random.randrange(_KEYS), value, txn=txn)
+
+    def _traffic(self) -> None:
+        rng = self.random
+        for partition in self._partitions():
+            for _ in range(rng.choice((0, 0, 0, 1, 1, 3))):
+                txn = 0
+                if self._chance(self.plan.transactions) and not self.quiet:
+                    mine = [t for p, t, _ in self.open_txns if p is partition]
+                    if mine and rng.random() < 0.7:
+                        txn = rng.choice(mine)
+                    else:
+                        self.values += 1
+                        txn = self.values
+                        hanging = 40.0 if rng.random() < 0.1 else 4.0
+                        self.open_txns.append((partition, txn, self.runtime.now + rng.random() * hanging))
+                self._write(partition, txn)
+            if self._chance(self.plan.clean):
+                partition.clean(rng.choice((1, 2)), self.runtime.now, rng)
+        for entry in list(self.open_txns):
+            partition, txn, when = entry
+            if txn not in partition.open_txns:
+                self.open_txns.remove(entry)
+            elif self.runtime.now >= when:
+                self.open_txns.remove(entry)
+                partition.finish(txn, commit=not self._chance(self.plan.aborts))
+
+    def _trouble(self) -> None:
+        plan, rng, now = self.plan, self.random, self.runtime.now
+        lives = [life for _, life in sorted(self.alive.items())]
+        for life in lives:
+            if self._chance(plan.crash):
+                self.crash(life.process)
+            elif self._chance(plan.stop):
+                self.say(f"SIGTERM {life.process.name}")
+                life.stop.set()
+            elif not life.process.paused and self._chance(plan.pause):
+                self._suspend(life, rng.choice((1.0, 4.0, 9.0, 18.0, 35.0)) * (0.5 + rng.random()))
+            elif self._chance(plan.zombie):
+                self._haunt(life)
+            if self._chance(plan.store_outage):
+                life.network.store_down_until = now + 15 * rng.random()
+                self.say(f"{life.process.name} can't reach the store until {life.network.store_down_until - 1000:.1f}")
+            if self._chance(plan.broker_outage):
+                life.network.brokers_down_until = now + rng.choice((5, 30)) * rng.random()
+                self.say(f"{life.process.name} can't reach brokers until {life.network.brokers_down_until - 1000:.1f}")
+        self._trouble_with_topics()
+        if self._chance(plan.failover):
+            self._failover()
+        if self._chance(plan.wipe_messages):
+            self.say("the coordination topic is wiped")
+            self.board.messages.clear()
+        if self._chance(plan.clock_step):
+            self.bucket.step_s += rng.choice((-86_400.0, 86_400.0, 30.0))
+            self.say(f"the store's clock is off by {self.bucket.step_s:.0f} s")
+        if plan.forever_dead and self.gone is None and self._chance(0.02):
+            self.gone = rng.choice(_NAMES)
+            self.say(f"{self.gone} is gone for good")
+            if self.gone in self.alive:
+                self.crash(self.alive[self.gone].process)
+
+    def _suspend(self, life: Life, seconds: float) -> None:
+        self.say(f"{life.process.name} is suspended for {seconds:.1f} s")
+        self._count("pause")
+        self.runtime.pause(life.process)
+        self.runtime.at(self.runtime.now + seconds, lambda: self.runtime.resume(life.process))
+
+    def _haunt(self, life: Life) -> None:
+        """It seems dead and another process takes its name; later it goes on."""
+        self._count("zombie")
+        self._suspend(life, 3.0 + 40.0 * self.random.random())
+        self.zombies.append(self.alive.pop(life.name))
+
+    def _trouble_with_topics(self) -> None:
+        plan, rng = self.plan, self.random
+        partitions = self._partitions()
+        names = sorted(self.cluster.topics)
+        if partitions and self._chance(plan.leader_move):
+            partition = rng.choice(partitions)
+            self.say(f"leader of {partition.topic_id[-2:]}-{partition.number} moves")
+            partition.move()
+        if partitions and self._chance(plan.cut):
+            partition = rng.choice(partitions)
+            at = max(partition.start, partition.end - rng.randint(1, 6))
+            self.say(f"{partition.topic_id[-2:]}-{partition.number} is cut from {partition.end} to {at}")
+            self._count("cut")
+            self.judge.cut(partition, partition.cut(at))
+        if partitions and self._chance(plan.delete_records):
+            partition = rng.choice(partitions)
+            partition.delete_below(rng.randint(partition.start, partition.stable))
+            self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+        if names and self._chance(plan.recreate):
+            name = rng.choice(names)
+            self.say(f"topic {name} is recreated")
+            self._count("recreate")
+            self.cluster.delete(name)
+            self._create(name)
+            for partition in self._partitions():
+                if self.cluster.topics[name].topic_id == partition.topic_id:
+                    for _ in range(rng.randint(0, 60)):
+                        self._write(partition)
+        if len(names) > 1 and self._chance(plan.delete_topic):
+            name = rng.choice(names)
+            self.say(f"topic {name} is deleted")
+            self.cluster.delete(name)
+        if len(names) < 3 and self._chance(plan.add_topic):
+            self._create(next(name for name in "tuvw" if name not in names))
+        if names and self._chance(plan.grow):
+            name = rng.choice(names)
+            if self.cluster.topics[name].partitions < 3:
+                self.cluster.grow(name)
+
+    def _failover(self) -> None:
+        states = self.judge.states()
+        target = self.random.choice(_NAMES)
+        number = max((state.number for state in states), default=0) + 1
+        self.say(f"failover to {target}, generation {number}")
+        self.board.add(
+            encode(
+                CoordinationMessage(
+                    event=MessageKind.ACTIVATE,
+                    pair=PAIR,
+                    instance="operator",
+                    incarnation=f"{self.random.getrandbits(32):08x}",
+                    cluster_id=CLUSTER_ID,
+                    request_id=f"{self.random.getrandbits(32):08x}",
+                    at=0,
+                    target=target,
+                    generation=number,
+                    reason="asked",
+                )
+            )
+        )
+
+    # --- verdicts -----------------------------------------------------------------------------------------------------
+
+    def _changed(self, what: str, key: str) -> None:
+        if self.violation is not None:
+            return
+        if what == "put" and "/generation=" in key:
+            return  # a data object counts for nothing until a chain names it
+        self.say(f"  {what} {key}")
+        try:
+            self.judge.check()
+        except ViolationError as error:
+            self.violation = str(error)
+
+    def _settled(self) -> None:
+        """After a quiet time somebody is Active and up to date, and nothing is left over."""
+        states = [state for state in self.judge.states() if not state.gone and state.seq > 0]
+        active = [state for state in states if state.complete and not state.sealed]
+        if not self.cluster.topics:
+            return
+        if not active:
+            raise ViolationError("nobody became Active after all trouble was over")
+        newest = max(active, key=lambda state: state.number)
+        if newest.taints:
+            raise ViolationError(f"generation {newest.number} is tainted and was not replaced: {newest.taints}")
+        for partition in self._partitions():
+            position = next(
+                (p for k, p in newest.positions.items() if (k.topic_id, k.partition) == (partition.topic_id, partition.number)), None
+            )
+            if position is None or partition.stable - position.offset > 40:
+                raise ViolationError(
+                    f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
+                )
+        leftover = [
+            state.number
+            for state in states
+            if state.number < newest.number - 2
+            and not (state.cleared is not None and state.cleared.stays)
+            and state.instance != self.gone
+        ]
+        if leftover:
+            raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
+
+
+def wire() -> None:
+    """Patch the production modules and put the simulated fetcher and transcoder in the place of the real ones."""
+    patching.apply()
+
+    def open_source(*_: object, **__: object) -> Source:
+        return cast("Source", runtime.here().me().process.open_source())
+
+    instance_module.RawFetcher = cast("Any", open_source)
+    instance_module.ReferenceTranscoder = cast("Any", Transcoder)
