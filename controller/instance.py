@@ -31,6 +31,7 @@ from controller.decide import (
 )
 from controller.guard import as_guarded
 from controller.http import Health
+from controller.keeper import Keeper
 from controller.machine import RoleMachine
 from controller.observation import Observation, Peer, Role
 from controller.runs import Runs, asked_between_commits
@@ -38,7 +39,7 @@ from controller.setup import Parts
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of
-from sink.chain.writer import now_ms
+from sink.chain.writer import ChainWriter, now_ms
 from sink.pipeline import PipelineReport
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
@@ -68,6 +69,7 @@ class Instance:
         self._policy = policy_of(config)
         self._machine = RoleMachine()
         self._board = TaskBoard()
+        self._keeper = Keeper(parts.store, pair=parts.identity.pair, me=parts.identity.instance)
         self._tasks = Tasks(
             store=parts.store,
             cluster=parts.cluster,
@@ -76,6 +78,7 @@ class Instance:
             read_back=config.store.checksums == "when_required",
             publish=self._publish,
             stop=self._abort,
+            before_seal=self._keeper.last_chance,
         )
         heartbeat_s = self._policy.heartbeat_s
         self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
@@ -139,6 +142,7 @@ class Instance:
             self._decided = True
             for action in decision.actions:
                 self._execute(action)
+            self._mind_checkpoints(seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat(view)
 
@@ -167,6 +171,8 @@ class Instance:
             asked_mono=dict(self._asked),
             topicless=self._topics == () and self._surveyor.trouble is None,
             releases=view.releases,
+            # As long as nobody has looked, anything may be held.
+            held=frozenset(range(view.newest + 1) if self._keeper.held is None else self._keeper.held),
         )
 
     def _guarded(self) -> Guarded | None:
@@ -239,6 +245,35 @@ class Instance:
                 done.set()
 
         asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+
+    def _mind_checkpoints(self, seen: Observation) -> None:
+        latest = self._parts.bulletin.latest()
+        hints = frozenset(m.request_id for (_, event), m in latest.items() if event is Event.CHECKPOINT)
+        if self._keeper.due(seen.now_mono, hints):
+            self._board.submit(("Checkpoints", 0), self._keeper.look)
+        if not self._keeper.open:
+            return
+        held = [g for g in seen.generations if g.instance == seen.me and g.holder == seen.incarnation]
+        for number in self._keeper.ripe(held, seen.guarded):
+            if number in seen.pipelines:
+                self._board.submit(("Checkpoint", number), partial(self._checkpoint, number, seen.guarded))
+        hopeless = self._keeper.hopeless(seen.generations, seen.guarded)
+        if hopeless:
+            self._board.submit(("Checkpoint", 0), partial(self._keeper.give_up, hopeless))
+
+    def _checkpoint(self, number: int, guarded: Guarded | None) -> None:
+        done = threading.Event()
+
+        def between_commits(writer: ChainWriter) -> None:
+            try:
+                self._keeper.finish(writer, guarded)
+            finally:
+                done.set()
+
+        try:
+            asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+        finally:
+            self._watch.hurry()
 
     def _ask(self, number: int, reason: str) -> None:
         now = time.monotonic()

@@ -18,6 +18,7 @@ import structlog
 from backup_avro import coverage
 from backup_avro.chain import Clearing, Opening, Taint
 from backup_avro.coordination import Event
+from backup_avro.coverage import Guarded
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.release import released
@@ -110,6 +111,7 @@ class Tasks:
         read_back: bool,
         publish: Publish,
         stop: threading.Event,
+        before_seal: Callable[[ChainWriter, Guarded | None], None] = lambda writer, guarded: None,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -118,6 +120,7 @@ class Tasks:
         self._read_back = read_back
         self._publish = publish
         self._stop = stop
+        self._before_seal = before_seal
         self.writers: dict[int, ChainWriter] = {}
 
     def _reader(self) -> ChainReader:
@@ -199,6 +202,7 @@ class Tasks:
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
             return
+        self._before_seal(writer, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}"))
         _LOG.info("sealed", generation=number, successor=successor)
         self._publish(Event.PASSIVATED, generation=number, chain_seq=writer.state.seq)

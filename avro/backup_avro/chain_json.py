@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Self
 
 from backup_avro.chain import (
@@ -76,7 +77,7 @@ def encode_entry(entry: Entry) -> bytes:
     if entry.groups:
         document["groups"] = {name: [_dump_group(item) for item in items] for name, items in entry.groups.items()}
     if entry.marks:
-        document["marks"] = [{"at": mark.at, "offsets": _dump_by_key(mark.offsets)} for mark in entry.marks]
+        document["marks"] = [{"at": mark.at, "offsets": dump_offsets(mark.offsets)} for mark in entry.marks]
     if entry.taints:
         document["taints"] = [dump_taint(taint) for taint in entry.taints]
     document |= {
@@ -182,6 +183,11 @@ def _dump_group(item: GroupOffset) -> JsonObject:
 
 def _dump_key(key: PartitionKey) -> JsonObject:
     return {"topic_id": key.topic_id, "partition": key.partition}
+
+
+def dump_offsets(offsets: Mapping[PartitionKey, int]) -> JsonObject:
+    """Return the JSON form of an offset vector: topic id, then partition number, then the offset."""
+    return _dump_by_key(dict(offsets))
 
 
 def _dump_by_key(values: dict[PartitionKey, Any]) -> JsonObject:
@@ -343,6 +349,14 @@ def _load_by_key(document: object, where: str) -> dict[PartitionKey, Any]:
     return values
 
 
+def load_offsets(document: object, where: str) -> dict[PartitionKey, int]:
+    """Parse the JSON form of an offset vector."""
+    offsets = _load_by_key(document, where)
+    for offset in offsets.values():
+        _ints([offset], 1, where)
+    return offsets
+
+
 def load_positions(document: object, where: str) -> dict[PartitionKey, Position]:
     """Parse the JSON form of positions."""
     return {key: _load_position(value, where) for key, value in _load_by_key(document, where).items()}
@@ -438,10 +452,7 @@ def _load_group(document: object, where: str) -> GroupOffset:
 
 def _load_mark(document: object, where: str) -> Mark:
     fields = Fields(document, f"{where}: mark")
-    offsets = _load_by_key(fields.take("offsets", dict), where)
-    for offset in offsets.values():
-        _ints([offset], 1, where)
-    mark = Mark(at=fields.take("at", int), offsets=offsets)
+    mark = Mark(at=fields.take("at", int), offsets=load_offsets(fields.take("offsets", dict), where))
     fields.end()
     return mark
 

@@ -1,0 +1,155 @@
+"""Minding the pair's checkpoints in an instance: completing those that a generation of mine holds, failing others.
+
+The store is asked now and then, at once after a CHECKPOINT message, and every second while one is open. What a request
+needs is judged on the chains as they were seen, and once more between two commits, before anything is appended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from backup_avro.chain import iso
+from backup_avro.checkpoint import Judgement, Outcome, Request, Standing, checkpoint_entry, judge, outlook, takes_part
+from backup_avro.coverage import Guarded
+from backup_avro.errors import TandemError
+from backup_avro.fold import ChainError, Generation
+from sink.chain import checkpoints, pins
+from sink.chain.writer import ChainWriter, HolderLostError, StoppedError, now_ms
+from sink.object_store.base import ObjectStore
+
+_LOG = structlog.get_logger()
+_LOOK_S = 30.0
+_LOOK_WHILE_OPEN_S = 1.0
+
+
+def failed(request: Request, *, at: int, by: str, reason: str) -> Outcome:
+    """Return the outcome of a request that failed."""
+    return Outcome(id=request.id, nonce=request.nonce, at=at, by=by, reason=reason)
+
+
+def expired(request: Request, *, at: int, by: str, detail: str) -> Outcome:
+    """Return the outcome of a request whose deadline has passed."""
+    return failed(request, at=at, by=by, reason=f"not reached by {iso(request.deadline)}: {detail}")
+
+
+class Keeper:
+    """The checkpoints as this instance last saw them. `look`, `finish` and `give_up` are for task threads.
+
+    `held` are the generations that may not be cleared; None as long as nobody has looked.
+    """
+
+    def __init__(self, store: ObjectStore, *, pair: str, me: str) -> None:
+        self._store = store
+        self._pair = pair
+        self._me = me
+        self._looked_mono: float | None = None
+        self._hints: frozenset[str] = frozenset()
+        self._details: dict[str, str] = {}
+        self.open: tuple[Request, ...] = ()
+        self.held: dict[int, tuple[str, ...]] | None = None
+
+    def due(self, now_mono: float, hints: frozenset[str]) -> bool:
+        """Whether it is time to look; `hints` are the ids of the CHECKPOINT messages that were heard."""
+        interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
+        if hints == self._hints and self._looked_mono is not None and now_mono - self._looked_mono < interval_s:
+            return False
+        self._hints = hints
+        self._looked_mono = now_mono
+        return True
+
+    def look(self) -> None:
+        """Read all checkpoints, sweep, and fail those whose time has passed. Raises errors of the store."""
+        found = checkpoints.look(self._store, self._pair, now_ms(self._store))
+        still_open = []
+        for request in found.open:
+            at = now_ms(self._store)
+            if at < request.deadline:
+                still_open.append(request)
+            else:
+                detail = self._details.get(request.nonce, "no Active has looked at it")
+                self._settle(request, expired(request, at=at, by=self._me, detail=detail))
+        nonces = {request.nonce for request in still_open}
+        self._details = {nonce: text for nonce, text in self._details.items() if nonce in nonces}
+        self.open, self.held = tuple(still_open), found.held
+        self._looked_mono = time.monotonic()
+
+    def ripe(self, mine: Iterable[Generation], guarded: Guarded | None) -> Iterator[int]:
+        """Yield the numbers of those of my generations between whose commits something is to be said."""
+        final = {Standing.REACHED, Standing.LOST}
+        for state in mine:
+            if takes_part(state) and any(judge(r, state, guarded).standing in final for r in self.open):
+                yield state.number
+
+    def hopeless(self, generations: Iterable[Generation], guarded: Guarded | None) -> list[tuple[Request, Judgement]]:
+        """Return the requests that no generation will ever reach, and note of the others how they stand."""
+        states = list(generations)
+        found = []
+        for request in self.open:
+            judgement = outlook(request, states, guarded)
+            self._details[request.nonce] = judgement.detail
+            # What is gone from the cluster may be in an entry that is not seen yet: its owner judges between commits.
+            gone = any(judge(request, g, guarded).standing is Standing.LOST for g in states if takes_part(g))
+            if judgement.standing is Standing.LOST and not gone:
+                found.append((request, judgement))
+        return found
+
+    def give_up(self, hopeless: Iterable[tuple[Request, Judgement]]) -> None:
+        """Fail requests. Raises errors of the store."""
+        for request, judgement in hopeless:
+            at = now_ms(self._store)
+            self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
+
+    def finish(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+        """Complete or fail what the chain of `writer` decides, between two commits. Raises what ends its writer's work.
+
+        Other trouble is told of, and whoever looks next tries again: no checkpoint stops a backup.
+        """
+        for request in self.open:
+            try:
+                self._finish(writer, request, guarded)
+            except (HolderLostError, StoppedError, ChainError):
+                raise
+            except TandemError as error:
+                _LOG.warning("cannot finish a checkpoint, trying again", checkpoint=request.id, error=str(error))
+
+    def last_chance(self, writer: ChainWriter, guarded: Guarded | None) -> None:
+        """Look once more and complete what can be before the generation takes no more records."""
+        try:
+            self.look()
+        except TandemError as error:
+            _LOG.warning("cannot look at checkpoints before sealing", error=str(error))
+        self.finish(writer, guarded)
+
+    def _finish(self, writer: ChainWriter, request: Request, guarded: Guarded | None) -> None:
+        state = writer.state
+        judgement = judge(request, state, guarded) if takes_part(state) else Judgement(standing=Standing.BEHIND)
+        if judgement.standing not in {Standing.REACHED, Standing.LOST}:
+            return
+        now = checkpoints.find(self._store, self._pair, request.id)
+        if now is None or now.request.nonce != request.nonce or now.outcome is not None:
+            return  # deleted, or decided by somebody else
+        at = now_ms(self._store)
+        if at >= request.deadline:
+            return
+        if judgement.standing is Standing.LOST:
+            self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
+            return
+        pin = checkpoints.hold(self._store, request, state.number)
+        entry = writer.append(checkpoint_entry(request))
+        mine = Outcome(
+            id=request.id, nonce=request.nonce, at=entry.at, by=self._me, generation=state.number, seq=entry.seq
+        )
+        if self._settle(request, mine).generation != state.number:
+            pins.release(self._store, self._pair, pin)
+
+    def _settle(self, request: Request, outcome: Outcome) -> Outcome:
+        held = checkpoints.settle(self._store, request, outcome)
+        if held.completed:
+            _LOG.info("checkpoint completed", checkpoint=request.id, generation=held.generation, seq=held.seq)
+        else:
+            _LOG.warning("checkpoint failed", checkpoint=request.id, reason=held.reason)
+        self.open = tuple(other for other in self.open if other.nonce != request.nonce)
+        return held

@@ -1,0 +1,196 @@
+"""Checkpoints in the store: requests, outcomes, and the pins that keep a completed one's generation from being cleared.
+
+The order makes a completed checkpoint lasting. Its pin is put, then its CHECKPOINT entry is appended, then its outcome
+is put. The entry can only follow a generation's COMPLETE and never its SEALED, and a generation is cleared only after
+SEALED; so whoever looks at the pins after SEALED sees the pin of every checkpoint that may still become completed.
+
+A pin belongs to the request whose nonce its id carries. It is swept when that request was deleted or failed, or was
+completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.checkpoint import (
+    Checkpoint,
+    Outcome,
+    Request,
+    check_id,
+    decode_outcome,
+    decode_request,
+    encode_outcome,
+    encode_request,
+)
+from backup_avro.errors import DamagedError
+from sink.chain import pins
+from sink.chain.pins import Pin
+from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+
+_LOG = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All checkpoints of a pair, by id; `damaged` says of ids why their objects can't be read."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    damaged: dict[str, str]
+
+
+def ask(store: ObjectStore, request: Request) -> Checkpoint:
+    """Put a request unless one with its id is there; return the one that is. Raises errors of the store."""
+    key = layout.checkpoint_key(request.pair, check_id(request.id))
+    while True:
+        if store.put_if_absent(key, encode_request(request)) is Put.CREATED:
+            return Checkpoint(request=request)
+        found = find(store, request.pair, request.id)
+        if found is not None:  # else it was deleted in between
+            return found
+
+
+def find(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None:
+    """Return a checkpoint, None if there is none with this id. Raises errors of the store, DamagedError."""
+    key = layout.checkpoint_key(pair, check_id(checkpoint_id))
+    try:
+        request = decode_request(store.get(key), key)
+    except ObjectMissingError:
+        return None
+    if (request.id, request.pair) != (checkpoint_id, pair):
+        raise DamagedError(f"{key} is checkpoint {request.id} of pair {request.pair}")
+    return Checkpoint(request=request, outcome=outcome_of(store, request))
+
+
+def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
+    """Return what became of a request, None as long as that is open."""
+    key = layout.outcome_key(request.pair, request.nonce)
+    try:
+        return decode_outcome(store.get(key), key)
+    except ObjectMissingError:
+        return None
+
+
+def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
+    """Say what became of a request unless that was said before; return what holds. Raises errors of the store."""
+    key = layout.outcome_key(request.pair, request.nonce)
+    if store.put_if_absent(key, encode_outcome(outcome)) is Put.CREATED:
+        return outcome
+    return decode_outcome(store.get(key), key)
+
+
+def listing(store: ObjectStore, pair: str) -> Listing:
+    """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store."""
+    prefix = layout.checkpoints_prefix(pair)
+    found, damaged = [], {}
+    for info in list(store.list(prefix)):
+        name = info.key.removeprefix(prefix)
+        if "/" in name or not name.endswith(".json"):
+            continue
+        checkpoint_id = name.removesuffix(".json")
+        try:
+            checkpoint = find(store, pair, checkpoint_id)
+        except DamagedError as error:
+            damaged[checkpoint_id] = str(error)
+        else:
+            if checkpoint is not None:
+                found.append(checkpoint)
+    return Listing(
+        checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))), damaged=damaged
+    )
+
+
+def delete(store: ObjectStore, pair: str, checkpoint_id: str) -> bool:
+    """Delete a checkpoint, its outcome and its pins; return whether there was one. Nothing is left to do twice.
+
+    What an Active that is about to complete it puts meanwhile is swept by its owner. Raises errors of the store.
+    """
+    key = layout.checkpoint_key(pair, check_id(checkpoint_id))
+    try:
+        nonce: str | None = decode_request(store.get(key), key).nonce
+    except ObjectMissingError:
+        return False
+    except DamagedError as error:
+        _LOG.warning("a checkpoint can't be read; it is deleted as asked", key=key, error=str(error))
+        nonce = None
+    store.delete([key])
+    if nonce is not None:
+        mine = [pin for pin in pins.list_pins(store, pair) if _nonce_of(pin) == nonce]
+        for pin in mine:
+            pins.release(store, pair, pin)
+        store.delete([layout.outcome_key(pair, nonce)])
+    return True
+
+
+def hold(store: ObjectStore, request: Request, generation: int) -> Pin:
+    """Put the pin that keeps `generation` for a request; the same one if it is there. Raises errors of the store."""
+    return pins.put(
+        store,
+        request.pair,
+        generation=generation,
+        owner=f"checkpoint {request.id}",
+        until=pins.FOR_EVER if request.keep_until is None else request.keep_until,
+        pin_id=f"{pins.LASTING}{request.nonce}-{generation:08d}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at all checkpoints found. `held`: generations that may not be cleared, with the pins' owners."""
+
+    open: tuple[Request, ...]
+    held: dict[int, tuple[str, ...]]
+
+
+def look(store: ObjectStore, pair: str, now: int) -> Look:
+    """Look at all checkpoints and sweep what nobody needs any more. `now` is ms by the store's clock.
+
+    Any process may do so at any time. Raises errors of the store.
+    """
+    found = [pin for pin in pins.list_pins(store, pair) if pin.lasting]
+    known = listing(store, pair)
+    if not known.damaged:  # else a pin might belong to what can't be read
+        found = _sweep(store, pair, found, known.checkpoints)
+    held: dict[int, tuple[str, ...]] = {}
+    for pin in found:
+        if pin.generation is not None and pin.holds(pin.generation, now):
+            held[pin.generation] = (*held.get(pin.generation, ()), pin.owner)
+    return Look(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
+
+
+def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Iterable[Checkpoint]) -> list[Pin]:
+    by_nonce = {item.request.nonce: item for item in known}
+    kept = []
+    for pin in found:
+        owner = by_nonce.get(_nonce_of(pin) or "")
+        # One that can't be read has no generation: it stays as long as its checkpoint does.
+        if owner is not None and (owner.outcome is None or pin.generation in {None, owner.outcome.generation}):
+            kept.append(pin)
+        else:
+            _LOG.info("a checkpoint does not need its pin any more", pin=pin.id, owner=pin.owner)
+            pins.release(store, pair, pin)
+    prefix = layout.outcomes_prefix(pair)
+    for info in list(store.list(prefix)):
+        if info.key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
+            _sweep_outcome(store, pair, info.key)
+    return kept
+
+
+def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
+    """Delete an outcome whose request is gone; it was listed after the requests, so look for that once more."""
+    try:
+        outcome = decode_outcome(store.get(key), key)
+        checkpoint = find(store, pair, outcome.id)
+    except (ObjectMissingError, DamagedError):
+        return
+    if checkpoint is None or checkpoint.request.nonce != outcome.nonce:
+        store.delete([key])
+
+
+def _nonce_of(pin: Pin) -> str | None:
+    if not pin.lasting:
+        return None
+    return pin.id.removeprefix(pins.LASTING).rpartition("-")[0]
