@@ -130,6 +130,7 @@ class Committer:
         taints = tuple(taint for taint in draft.taints if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(Kind.TAINTED, taints=taints))
+            self._tell(taints, draft.names)
         objects = tuple(_without(item.item, lost) for item in draft.objects)
         entry = _entry(
             Kind.COMMIT if objects or positions or draft.topics or draft.groups else Kind.CONFIRM,
@@ -142,6 +143,19 @@ class Committer:
         )
         written = self._writer.append(entry)
         return Committed(entry=written, lost_topics=lost, bytes=draft.bytes, seconds=time.monotonic() - began)
+
+    def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
+        first = taints[0]
+        _LOG.warning(
+            "tainted: deleted keys may come back in what is stored from now on, or records are missing",
+            generation=self._writer.state.number,
+            partitions=len(taints),
+            topic=names.get(first.key.topic_id, first.key.topic_id),
+            partition=first.key.partition,
+            reason=first.reason,
+            remedy="another generation is built without being asked; what was stored before stays restorable. If this "
+            "comes back, find what stops or starves this process, or raise delete.retention.ms",
+        )
 
     def _upload(self, built: BuiltObject) -> None:
         key = built.item.key
