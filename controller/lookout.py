@@ -115,7 +115,7 @@ def _ask_brokers(config: Config) -> _Answer:
     try:
         brokers = ask_cluster(config, admin, cluster_id)
         try:
-            brokers = replace(brokers, ends=_log_ends(config, admin, brokers.guarded))
+            brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded))
         except TandemError as error:
             gaps.append(_gap("the logs' ends", error))
     except TandemError as error:
@@ -147,7 +147,8 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> Brokers
     return Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - topics.keys())))
 
 
-def _log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
+def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
+    """Return where the logs end, by topic name and partition. Raises errors of the cluster."""
     wanted: dict[tuple[str, int], str | int] = {
         (name, number): LATEST for name, count in guarded.topics.values() for number in range(count)
     }

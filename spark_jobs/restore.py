@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from backup_avro.checkpoint import Checkpoint, unrestorable
 from backup_avro.errors import ConfigError, DamagedError, PermanentError, RefusedError
-from sink.chain import pins
+from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
 from spark_jobs import progress as marks
 from spark_jobs import restore_check, restore_load, restore_plan
 from spark_jobs.produce import FencedError, fence
@@ -35,11 +37,15 @@ _FENCES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers."""
+    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
+
+    `checkpoint` is the id of a named cut that is to be restored exactly; it goes with no `generation`.
+    """
 
     naming: Naming = field(default_factory=Naming)
     topics: tuple[str, ...] | None = None
     generation: int | None = None
+    checkpoint: str | None = None
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -151,6 +157,8 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
 def _plan(reader: ChainReader, options: Options) -> RestorePlan:
     generations = reader.refresh(tolerant=True)
     damaged = {number: str(error) for number, error in reader.damaged.items()}
+    if options.checkpoint is not None:
+        return _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
     if damaged and not any(state.complete for state in generations):
         number, why = max(damaged.items())
         raise DamagedError(
@@ -167,11 +175,46 @@ def _plan(reader: ChainReader, options: Options) -> RestorePlan:
     )
 
 
+def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
+    """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
+    found = checkpoints.find(reader.store, reader.pair, checkpoint_id)
+    if found is None:
+        raise ConfigError(
+            f"pair {reader.pair} has no checkpoint {checkpoint_id}",
+            remedy="`tandem checkpoint list` shows those there are",
+        )
+    states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
+    why_not = unrestorable(found, states, now_ms(reader.store))
+    if why_not is not None:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} can't be restored: {why_not}",
+            remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
+        )
+    return found
+
+
+def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint) -> RestorePlan:
+    """Plan a checkpoint from its generation as of the entry that completed it: what came later is none of it."""
+    outcome = found.outcome
+    assert outcome is not None
+    assert outcome.generation is not None
+    return restore_plan.make_plan(
+        [reader.load(outcome.generation, upto=outcome.seq)],
+        pair=reader.pair,
+        naming=options.naming,
+        topics=options.topics,
+        cut=found.request.cut,
+    )
+
+
 def _plan_again(reader: ChainReader, options: Options, state: PlanState) -> RestorePlan | None:
     """Return the plan of `state` if it is what is asked for now."""
     if options.generation not in {None, state.generation}:
         return None
     try:
+        if options.checkpoint is not None:
+            plan = _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
+            return plan if plan.hash == state.plan else None
         generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
         plan = restore_plan.make_plan(
             generations,

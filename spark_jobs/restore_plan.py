@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backup_avro import layout
-from backup_avro.chain import Topic
+from backup_avro.chain import PartitionKey, Topic
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection, Selection, select
+from backup_avro.selection import PartitionSelection, Selection, select, select_cut
 from sink.transcode.batch import Compression
 
 _HASH_VERSION: Final = 1
@@ -217,20 +217,26 @@ def make_plan(
     topics: Sequence[str] | None = None,
     number: int | None = None,
     damaged: Mapping[int, str] | None = None,
+    cut: Mapping[PartitionKey, int] | None = None,
 ) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from the newest state.
+    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
+
+    With a `cut`, the first of `generations` is the one that holds it, as of the entry that completed it.
 
     A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
     not be read, with the reason: they are warned of, because one of them may have been newer.
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
     wanted = None if topics is None else frozenset(topics)
-    selection = select(
-        generations,
-        number=number,
-        wanted=lambda topic: wanted is None or topic.name in wanted,
-        removed=wanted is not None,
-    )
+    if cut is None:
+        selection = select(
+            generations,
+            number=number,
+            wanted=lambda topic: wanted is None or topic.name in wanted,
+            removed=wanted is not None,
+        )
+    else:
+        selection = select_cut(generations[0], cut, wanted=lambda topic: wanted is None or topic.name in wanted)
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
         by_topic.setdefault(item.key.topic_id, []).append(item)

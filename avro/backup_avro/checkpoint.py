@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
@@ -195,6 +195,25 @@ def outlook(request: Request, generations: Iterable[Generation], guarded: Guarde
         standing=Standing.BEHIND,
         detail=found[0].detail if found else "no complete generation takes records at the moment",
     )
+
+
+def unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: int) -> str | None:
+    """Say why a restore of this checkpoint is not possible, None if it is. `states` are those that can be read."""
+    request, outcome = checkpoint.request, checkpoint.outcome
+    status = checkpoint.status(now)
+    if outcome is None or outcome.generation is None or status is not Status.COMPLETED:
+        why = f": {outcome.reason}" if outcome is not None and outcome.reason else ""
+        return f"it is {status.value}{why}"
+    state = states.get(outcome.generation)
+    if state is None or state.gone:
+        ended = request.keep_until is not None and now >= request.keep_until
+        until = f"; it was kept until {iso(request.keep_until or 0)}" if ended else ""
+        return f"generation {outcome.generation}, which holds it, is cleared or can't be read{until}"
+    going = sorted(key for key in request.cut if not state.usable(key))
+    if going:
+        names = _some(request.name_of(key) for key in going)
+        return f"generation {outcome.generation}, which holds it, is being cleared ({names})"
+    return None
 
 
 def witnesses(cut: Iterable[PartitionKey], generations: Iterable[Generation]) -> tuple[int, ...]:

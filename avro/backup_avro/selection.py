@@ -124,6 +124,28 @@ def select(
     )
 
 
+def select_cut(
+    state: Generation, cut: Mapping[PartitionKey, int], *, wanted: Callable[[Topic], bool] = lambda _: True
+) -> Selection:
+    """Select exactly a cut, from the one generation that holds it: per partition the records below it, nothing else.
+
+    `state` is the generation as of the chain entry that completed the cut, so whatever was rewritten or tainted later
+    does not matter. Topics are selected even if they were deleted by then. RefusedError if `state` lacks some of it.
+    """
+    parts = {state.number: _parts_by_key(state)}
+    partitions = []
+    for key, end in sorted(cut.items()):
+        if not state.usable(key) or state.positions[key].offset < end:
+            raise RefusedError(
+                f"generation {state.number} does not hold {state.name_of(key)} up to offset {end} "
+                f"as of entry {state.seq}",
+                remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
+            )
+        if wanted(state.topics[key.topic_id]):
+            partitions.append(_select_partition(state, [], parts, key, end, instead=False))
+    return Selection(generation=state.number, seq=state.seq, partitions=tuple(partitions))
+
+
 def _select_partition(
     chosen: Generation,
     others: list[Generation],
@@ -154,7 +176,7 @@ def _select_partition(
             if end >= there.base.end:
                 slices.extend(_slices(other.number, mine, end, reach))
                 used.append(other.number)
-            elif instead and reach == there.offset:
+            elif instead and reach >= there.base.end:
                 slices = _slices(other.number, mine, there.log_start, reach)
                 used, log_start = [other.number], there.log_start
             else:

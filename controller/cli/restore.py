@@ -46,6 +46,9 @@ def restore(
     generation: Annotated[
         int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
     ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut; else the newest state.")
+    ] = None,
     root: Annotated[
         str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")
     ] = None,
@@ -90,6 +93,7 @@ def restore(
         rename=rename,
         suffix=suffix,
         generation=generation,
+        checkpoint=checkpoint,
         keep_load_config=keep_load_config,
         consent=yes,
         replication_factor=replication_factor,
@@ -199,6 +203,7 @@ def _options(
     rename: Sequence[str] | None,
     suffix: str,
     generation: int | None,
+    checkpoint: str | None,
     keep_load_config: bool,
     consent: bool,
     replication_factor: int | None,
@@ -208,6 +213,8 @@ def _options(
 
     if to is not None and (rename or suffix):
         raise ConfigError("--to goes with neither --map nor --suffix", remedy="give one of them")
+    if checkpoint is not None and generation is not None:
+        raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
     renamed: dict[str, str] = {}
     for item in rename or ():
         old, found, new = item.partition("=")
@@ -219,6 +226,7 @@ def _options(
         naming=Naming(only=to, renamed=renamed, suffix=suffix),
         topics=names or None,
         generation=generation,
+        checkpoint=checkpoint,
         keep_load_config=keep_load_config,
         consent=consent,
         replication_factor=replication_factor,

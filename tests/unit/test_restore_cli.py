@@ -19,6 +19,7 @@ def _options(**given: object) -> object:
         "rename": None,
         "suffix": "",
         "generation": None,
+        "checkpoint": None,
         "keep_load_config": False,
         "consent": False,
         "replication_factor": None,
@@ -34,6 +35,7 @@ def test_topics_and_names() -> None:
         rename=["a=x", "b=y=z"],
         suffix=".r",
         generation=3,
+        checkpoint=None,
         keep_load_config=True,
         consent=True,
         replication_factor=2,
@@ -44,10 +46,17 @@ def test_topics_and_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"rename": ["a"]}, {"rename": ["=a"]}, {"rename": ["a="]}, {"to": "x", "suffix": ".r"}]
+    "given",
+    [
+        {"rename": ["a"]},
+        {"rename": ["=a"]},
+        {"rename": ["a="]},
+        {"to": "x", "suffix": ".r"},
+        {"generation": 1, "checkpoint": "c"},
+    ],
 )
 def test_options_that_make_no_sense(given: dict[str, object]) -> None:
-    """Half a mapping, or a name and a suffix at once, is a usage error."""
+    """Half a mapping, a name and a suffix at once, a checkpoint and a generation at once: usage errors."""
     with pytest.raises(ConfigError):
         _options(**given)
 
