@@ -196,19 +196,41 @@ class Pair:
         life = self._began[name] = self._began.get(name, 0) + 1
         config = self.config(name, **sections)
         log = self._folder / f"{name}-{life}.log"
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", f"{prelude}\n{_MAIN}", "run", "--config", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
+                env=_environment(),
                 cwd=self._folder,
             )
         instance = Instance(name, process, log)
         self.instances.append(instance)
         return instance
+
+    def tandem(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of Tandem to its end, with the settings of the pair."""
+        config = self._folder / "command.yaml"
+        settings = {key: value for key, value in self.settings.items() if key != "log"}
+        config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-c", _MAIN, *arguments, "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            env=_environment(),
+            cwd=self._folder,
+            check=False,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return what `tandem status` says, however healthy."""
+        done = self.tandem("status", "-o", "json")
+        assert done.stdout, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -347,6 +369,11 @@ class PairMaker(Protocol):
     ) -> Pair:
         """Make a pair with an empty root of its own; `sections` win over its short settings."""
         ...
+
+
+def _environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
+    return kept | {"AWS_EC2_METADATA_DISABLED": "true"}
 
 
 def merge(settings: Settings, more: Mapping[str, Any]) -> None:
