@@ -10,7 +10,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test lint sandbox clean
+.PHONY: help setup demo test test-all chart-test chaos lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -34,6 +34,10 @@ test-all: lint ## Lint, types, and all tests
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh
 	@$(BIN)/pytest tests/chart $(PYTEST)
+
+chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores
+	@PYTHONPATH=tests:tests/integration $(BIN)/python -m chaos \
+		--rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST))
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"

@@ -1,0 +1,360 @@
+"""A campaign: rounds of hurt, heal, wait, restore, judge, tell."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from backup_avro.errors import RefusedError, TandemError, TransientError
+from backup_avro.fold import Generation
+from chaos.facts import Ends, Facts, Place
+from chaos.faults import Fault as Trouble
+from chaos.faults import schedule
+from chaos.follower import Follower, read_topics
+from chaos.judge import Fault, Finding, Restored, counts, judge
+from chaos.restoring import (
+    RestoreFailedError,
+    TaintedError,
+    confirmed,
+    log_starts,
+    placed,
+    positions,
+    read_newest,
+    restore_with_spark,
+)
+from chaos.stage import COMPACTED, PLACES, SCALE, STAMPED, Stage
+from chaos.writers import Kind, Order, Writer, stop_all
+from sink.chain.reader import ChainReader
+
+_POLL_S = 0.3
+_SOME = 12
+#: The one being built, the one that is the backup, and the one that is on its way out.
+LIVE_GENERATIONS: Final = 3
+
+ORDERS: Final = (
+    Order(name="plain", kind=Kind.PLAIN, places=PLACES, rate=40, keys=150, stamped=STAMPED),
+    Order(name="idempotent", kind=Kind.IDEMPOTENT, places=PLACES, rate=60, keys=150, stamped=STAMPED),
+    Order(name="transactional", kind=Kind.TRANSACTIONAL, places=PLACES, rate=80, keys=150, stamped=STAMPED),
+)
+
+
+class UnhealthyError(Exception):
+    """The pair did not get well in time, or its store grows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a campaign does. Every `spark_every`-th round and the last one end with a restore by Spark; 0: none.
+
+    `limit_s` is the longest wait until the pair is well again.
+    """
+
+    rounds: int
+    seed: int
+    first: int = 1
+    spark_every: int = 10
+    limit_s: float = 240.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a campaign saw. `findings` are those of all restores."""
+
+    rounds: int = 0
+    faults: int = 0
+    restores: int = 0
+    spark_restores: int = 0
+    restored_records: int = 0
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+    trouble: str | None = None
+    generations: int = 0
+    written: int = 0
+    aborted: int = 0
+    exits: list[str] = field(default_factory=list)
+    orphans: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings and self.trouble is None
+
+    def __str__(self) -> str:
+        found = counts(self.findings)
+        return (
+            f"{self.rounds} rounds, {self.faults} faults, {self.seconds:.0f} s; {self.written:,} records written, "
+            f"{self.aborted:,} aborted; {self.generations} generations; {self.restores} restores, "
+            f"{self.spark_restores} of them by Spark, {self.restored_records:,} records restored; "
+            f"{len(self.exits)} processes ended by themselves; "
+            + ", ".join(f"{found[fault]} {fault.value}" for fault in Fault)
+        )
+
+
+class Campaign:
+    """Carries a plan out in `folder`, and tells a line per round to `say`. `run` never leaves a process behind."""
+
+    def __init__(self, plan: Plan, folder: Path, *, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._say = say
+        self._facts = Facts(PLACES)
+        self._confirmed: dict[Place, int] = {}
+        self._kept: list[tuple[str, Restored, Ends]] = []
+        self._notes: list[str] = []
+        self._numbers: set[int] = set()
+        self.tally = Tally()
+
+    def run(self) -> Tally:
+        """Return what was seen; it stops at the first round that shows something wrong."""
+        began = time.monotonic()
+        with ExitStack() as stack:
+            self._stage = stage = stack.enter_context(Stage(self._folder, note=self._notes.append))
+            self._reader = ChainReader(stage.store, stage.pair.name)
+            seed = self._plan.seed
+            writers = [
+                Writer(stage.kafka.bootstrap, order, self._facts, seed=f"{seed}/{order.name}") for order in ORDERS
+            ]
+            self._follower = Follower(stage.kafka.bootstrap, PLACES, self._facts)
+            stack.callback(self._follower.stop)
+            stack.callback(stop_all, writers)
+            self._follower.start()
+            self._writers = writers
+            for writer in writers:
+                writer.start()
+            stage.up()
+            try:
+                self._wait("generation 1 is complete", self._well)
+                self._say(f"set up in {time.monotonic() - began:.0f} s, seed {seed}; logs in {self._folder}")
+                for number in range(self._plan.first, self._plan.first + self._plan.rounds):
+                    self._round(number)
+                    if self.tally.findings:
+                        break
+            except (UnhealthyError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
+                self.tally.trouble = f"{type(error).__name__}: {error}"
+                self._say(f"trouble: {self.tally.trouble}")
+            self._count()
+            # Told to end while the broker still answers; the servers go when the stack is unwound.
+            stage.heal()
+        self.tally.seconds = time.monotonic() - began
+        return self.tally
+
+    # --- one round --------------------------------------------------------------------------------------------------
+
+    def _round(self, number: int) -> None:
+        faults = schedule(self._plan.seed, number, SCALE)
+        began = time.monotonic()
+        written, restored_before = self._facts.records, self.tally.restored_records
+        self._numbers.clear()
+        self._notes.clear()
+        self._kept.clear()
+        self._hurt(number, faults)
+        hurt_s = time.monotonic() - began
+        self._stage.heal()
+        marked = self._facts.acknowledged()
+        self._wait("a complete generation covers all that was acknowledged", lambda: self._well(marked))
+        self._keep("after the round")
+        findings = self._judge_all()
+        spark = ""
+        if self._spark_is_due(number):
+            findings += self._judge_spark(number)
+            spark = " (+ Spark)"
+        self._facts.forget(self._kept[-1][1].ends)
+        objects, size, orphans = self._stored()
+        self.tally.rounds += 1
+        self.tally.faults += len(faults)
+        self.tally.findings += findings
+        self.tally.orphans = orphans
+        found = counts(findings)
+        numbers = sorted(self._numbers)
+        self._say(
+            f"round {number:>3}  {time.monotonic() - began:5.1f} s (hurt {hurt_s:.0f})  "
+            f"written {self._facts.records - written:>5,}  generations {numbers[0]}-{numbers[-1]}  "
+            f"{len(self._kept)} restores{spark}, {self.tally.restored_records - restored_before:,} records  "
+            f"store {objects} objects {size / 1e6:.1f} MB, {orphans} left over  "
+            + " ".join(f"{fault.value} {found[fault]}" for fault in (Fault.LOST, Fault.TWICE, Fault.RESURRECTED))
+            + "  "
+            + " ".join(map(str, faults))
+        )
+        for note in self._notes:
+            self._say(f"           {note}")
+        for finding in findings[:_SOME]:
+            self._say(f"           {finding}")
+
+    def _hurt(self, number: int, faults: tuple[Trouble, ...]) -> None:
+        """Let the faults begin and end at their times, and restore in between, whatever is the matter just then."""
+        draw = random.Random(f"{self._plan.seed}/{number}/looks")
+        stage = self._stage
+        newest = max((state.number for state in self._history()), default=0)
+        steps: list[tuple[float, int, Callable[[], None]]] = []
+        for fault in faults:
+            steps.append((fault.at, 1, partial(stage.begin, fault, newest)))
+            steps.append((fault.at + fault.lasts, 0, partial(stage.end, fault)))
+        over = max(at for at, _, _ in steps)
+        for _ in range(2):
+            at = draw.uniform(0, over)
+            steps.append((at, 2, partial(self._look, at)))
+        began = time.monotonic()
+        for at, _, step in sorted(steps, key=lambda item: item[:2]):
+            while time.monotonic() - began < at:
+                stage.tend()
+                self._check_crew()
+                time.sleep(_POLL_S)
+            step()
+
+    def _look(self, at: float) -> None:
+        if self._stage.store_in_reach:
+            try:
+                self._keep(f"{at:.0f} s into the round")
+            except (TransientError, TaintedError) as error:
+                self._notes.append(f"no look at {at:.0f} s: {error}")
+
+    def _spark_is_due(self, number: int) -> bool:
+        every = self._plan.spark_every
+        last = self._plan.first + self._plan.rounds - 1
+        return bool(every) and (number == last or number % every == 0)
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, what: str, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self._plan.limit_s
+        why = "?"
+        while True:
+            self._stage.tend()
+            self._check_crew()
+            try:
+                if done():
+                    return
+                why = self._standing()
+            except TransientError as error:
+                why = str(error)
+            if time.monotonic() > deadline:
+                words = "\n".join(
+                    slot.running.last_words() for slot in self._stage.slots.values() if slot.running is not None
+                )
+                raise UnhealthyError(f"waited {self._plan.limit_s:.0f} s in vain until {what}\n{why}\n{words}")
+            time.sleep(_POLL_S)
+
+    def _check_crew(self) -> None:
+        """A campaign whose own people are gone proves nothing."""
+        gone = [writer for writer in self._writers if not writer.alive]
+        if gone or not self._follower.alive:
+            raise UnhealthyError("a writer or the follower ended by itself: its traceback is on stderr")
+        if self._stage.crashes:
+            raise UnhealthyError(f"an instance ended with an error that no fault justifies: {self._stage.crashes}")
+
+    def _well(self, marked: Mapping[Place, int] | None = None) -> bool:
+        """Whether both instances run, one sound generation covers `marked`, and what is superseded is cleared."""
+        if not self._stage.settled:
+            return False
+        states = self._history()
+        live = [state for state in states if not state.gone]
+        wanted = marked if marked is not None else dict.fromkeys(PLACES, 0)
+        covering = [
+            state
+            for state in live
+            if state.complete
+            and not state.taints
+            and state.clearing is None
+            and all(positions(state).get(place, -1) >= end for place, end in wanted.items())
+        ]
+        return bool(covering) and len(live) <= LIVE_GENERATIONS
+
+    def _history(self) -> list[Generation]:
+        self._reader.refresh()
+        states = self._reader.history()
+        live = [state for state in states if not state.gone]
+        self._numbers.update(state.number for state in live)
+        for place, end in confirmed(live).items():
+            self._confirmed[place] = max(self._confirmed.get(place, 0), end)
+        return states
+
+    def _standing(self) -> str:
+        return "\n".join(
+            f"generation {g.number} of {g.instance}: seq {g.seq}, complete {g.complete}, sealed {g.sealed}, "
+            f"clearing {g.clearing is not None}, taints {len(g.taints)}, at {positions(g) if g.complete else '-'}"
+            for g in self._reader.history()
+            if not g.gone
+        )
+
+    # --- restoring and judging --------------------------------------------------------------------------------------
+
+    def _keep(self, when: str) -> None:
+        """Restore now and keep what came for the judge, with what must be in it."""
+        self._history()
+        before = dict(self._confirmed)
+        try:
+            restored = read_newest(self._stage.store, self._stage.pair.name)
+        except RefusedError as error:
+            raise RestoreFailedError(f"{when}: {error}") from error
+        self._kept.append((when, restored, before))
+        for place, end in restored.ends.items():
+            self._confirmed[place] = max(self._confirmed.get(place, 0), end)
+        self.tally.restores += 1
+        self.tally.restored_records += len(restored.rows)
+
+    def _judge_all(self) -> list[Finding]:
+        """Judge each restore once the facts reach its cut; the last one against the live topics as well."""
+        for _, restored, _ in self._kept:
+            self._await_facts(restored.ends)
+        live = read_topics(self._stage.kafka.bootstrap, {place: place for place in COMPACTED})
+        findings: list[Finding] = []
+        for when, restored, before in self._kept:
+            found = judge(restored, self._facts, confirmed=before, live=live)
+            if found:
+                self._say(f"           {when}, resting on generation {restored.generation}: {len(found)} findings")
+            findings += found
+        if self._facts.contradictions:
+            raise UnhealthyError(f"the witnesses disagree: {self._facts.contradictions[:_SOME]}")
+        return findings
+
+    def _judge_spark(self, number: int) -> list[Finding]:
+        stage = self._stage
+        self._history()
+        before = dict(self._confirmed)
+        copies = restore_with_spark(
+            stage.pair.settings,
+            stage.folder / "pair",
+            bootstrap=stage.kafka.bootstrap,
+            suffix=f".round-{number}",
+            places=PLACES,
+        )
+        self._await_facts(copies.ends)
+        # The log may have moved its start between the looks; what the backup says now is at least what it said then.
+        restored = placed(copies, self._facts, log_starts=log_starts(self._history()))
+        self.tally.spark_restores += 1
+        self.tally.restores += 1
+        self.tally.restored_records += len(restored.rows)
+        return judge(restored, self._facts, confirmed=before)
+
+    def _await_facts(self, ends: Ends) -> None:
+        deadline = time.monotonic() + self._plan.limit_s
+        while behind := self._facts.behind(ends):
+            self._check_crew()
+            if time.monotonic() > deadline:
+                raise UnhealthyError(f"the follower did not come to the cut in {sorted(behind)}: {dict(ends)}")
+            time.sleep(_POLL_S)
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def _stored(self) -> tuple[int, int, int]:
+        """Return objects and bytes of data in the store, and how many objects lie in generations that are cleared."""
+        stage = self._stage
+        gone = {state.number for state in self._history() if state.gone}
+        objects = size = orphans = 0
+        for name in ("a", "b"):
+            for info in stage.store.list(f"{stage.pair.name}/{name}/"):
+                objects += 1
+                size += info.size
+                orphans += int(info.key.split("generation=")[1][:8]) in gone
+        return objects, size, orphans
+
+    def _count(self) -> None:
+        self.tally.written, self.tally.aborted = self._facts.records, self._facts.aborted
+        self.tally.exits = list(self._stage.exits)
+        self.tally.generations = self._reader.newest
