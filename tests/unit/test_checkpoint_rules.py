@@ -1,0 +1,244 @@
+"""What holds a cut, what may still reach it, and what never will; the documents' bytes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from chains import Chain, complete_generation, grown, guarded, key, position, topic
+
+from backup_avro.chain import Base, Kind, PartitionKey
+from backup_avro.checkpoint import (
+    Checkpoint,
+    Outcome,
+    Request,
+    Standing,
+    Status,
+    check_id,
+    checkpoint_entry,
+    decode_outcome,
+    decode_request,
+    encode_outcome,
+    encode_request,
+    judge,
+    outlook,
+    unrestorable,
+    witnesses,
+)
+from backup_avro.coverage import Guarded
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from backup_avro.fold import Generation
+from backup_avro.selection import select_cut
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "checkpoint"
+K, U = key(), key("u")
+BOTH = guarded(topic(), topic("u"))
+NONCE = "0123456789abcdef" * 2
+
+
+def request(cut: dict[PartitionKey, int], *, seen: tuple[int, ...] = (1,), **how: object) -> Request:
+    """A request; its topics' ids are their names."""
+    made = Request(
+        id="nightly",
+        nonce=NONCE,
+        pair="shop",
+        cluster_id="cluster-1",
+        at=1000,
+        deadline=2000,
+        keep_until=None,
+        by="me@here",
+        reason="",
+        topics={item.topic_id: item.topic_id for item in cut},
+        cut=cut,
+        witnesses=seen,
+    )
+    return replace(made, **how)  # type: ignore[arg-type]  # the caller names fields
+
+
+def standing(asked: Request, state: Generation, there: Guarded | None = BOTH) -> Standing:
+    """The verdict alone."""
+    return judge(asked, state, there).standing
+
+
+def test_a_generation_that_was_complete_holds_the_cut_when_it_has_read_up_to_it() -> None:
+    """Behind in one partition it is behind; at the cut or beyond it, it holds it."""
+    chain = complete_generation(1, {K: 10, U: 5})
+    asked = request({K: 12, U: 5})
+    assert standing(asked, chain.state) is Standing.BEHIND
+    assert "t-0 is at 10, the cut is at 12" in judge(asked, chain.state, BOTH).detail
+    assert standing(asked, grown(chain, K, 12).state) is Standing.REACHED
+    assert standing(asked, grown(chain, K, 20).state) is Standing.REACHED
+
+
+def test_a_generation_that_was_read_later_holds_it_only_where_it_stands_at_it() -> None:
+    """Beyond the cut it may lack what was superseded there before it was read."""
+    chain = complete_generation(2, {K: 12, U: 5})
+    asked = request({K: 12, U: 5}, seen=(1,))
+    assert standing(asked, chain.state) is Standing.REACHED
+    assert standing(asked, grown(chain, U, 6).state) is Standing.PASSED
+    assert standing(replace(asked, witnesses=(1, 2)), chain.state) is Standing.REACHED
+
+
+def test_a_partition_that_is_not_read_through_holds_nothing() -> None:
+    """Whatever its position is: a topic that was added is read from its end on, and its base comes later."""
+    chain = complete_generation(1, {K: 10})
+    chain.commit({U: position(5, base=Base(start=0, end=5, leader=1))})
+    asked = request({K: 10, U: 5})
+    assert standing(asked, chain.state) is Standing.BEHIND
+    assert "u-0 is not read through" in judge(asked, chain.state, BOTH).detail
+
+
+def test_a_topic_that_went_before_it_was_stored_is_lost() -> None:
+    """Deleted, recreated or unguarded: nobody will read the rest. What was stored in time is no loss."""
+    state = complete_generation(1, {K: 10, U: 5}).state
+    only_t = guarded(topic())
+    assert standing(request({K: 10, U: 6}), state, only_t) is Standing.LOST
+    assert standing(request({K: 10, U: 5}), state, only_t) is Standing.REACHED
+    recreated = guarded(topic(), topic("u", topic_id="u-again"))
+    assert standing(request({K: 10, U: 6}), state, recreated) is Standing.LOST
+    assert standing(request({K: 10, U: 6}), state, None) is Standing.BEHIND
+    assert "u-0 was deleted, created anew" in judge(request({K: 10, U: 6}), state, only_t).detail
+
+
+def test_a_truncated_log_is_lost_and_a_tainted_generation_can_not_hold_it() -> None:
+    """Records of the cut that exist no more can't be read; a taint leaves it open whether something is missing."""
+    cut = complete_generation(1, {K: 10}).taint(8, K, cut_at=8).state
+    assert standing(request({K: 10}), cut) is Standing.LOST
+    assert standing(request({K: 8}), cut) is Standing.PASSED
+    gap = complete_generation(1, {K: 10}).taint(10, K).state
+    assert standing(request({K: 10}), gap) is Standing.PASSED
+
+
+def test_the_outlook_over_all_generations() -> None:
+    """One that holds it is enough; one that may still reach it keeps it open; beyond it without a witness, no more."""
+    asked = request({K: 12})
+    behind, later = complete_generation(1, {K: 10}), complete_generation(2, {K: 15}, instance="b")
+    assert outlook(asked, [later.state], BOTH).standing is Standing.LOST
+    assert "took no more records" in outlook(asked, [later.state], BOTH).detail
+    assert outlook(asked, [behind.state, later.state], BOTH).standing is Standing.BEHIND
+    reached = grown(behind, K, 12).state
+    assert outlook(asked, [reached, later.state], BOTH).standing is Standing.REACHED
+    behind.seal()
+    assert outlook(asked, [behind.state, later.state], BOTH).standing is Standing.LOST
+    assert outlook(asked, [behind.state], BOTH).standing is Standing.BEHIND, (
+        "an idle topic's next generation may hold it"
+    )
+    tainted = complete_generation(2, {K: 12}, instance="b").taint(12, K).state
+    assert outlook(asked, [tainted], BOTH).standing is Standing.BEHIND
+
+
+def test_who_was_complete_and_read_through_is_a_witness() -> None:
+    """Neither what is built, nor tainted, sealed, or without one of the partitions."""
+    whole = complete_generation(1, {K: 10, U: 5})
+    assert witnesses([K, U], [whole.state]) == (1,)
+    assert witnesses([K, key("new")], [whole.state]) == ()
+    building = Chain(number=2).open().commit({K: position(10), U: position(5)}).state
+    tainted = complete_generation(3, {K: 10, U: 5}).taint(10).state
+    assert witnesses([K, U], [building, tainted]) == ()
+    assert witnesses([K, U], [whole.seal().state]) == ()
+
+
+def test_how_a_checkpoint_stands() -> None:
+    """Its outcome says it for good; without one its deadline does."""
+    asked = request({K: 10})
+    done = Outcome(id=asked.id, nonce=NONCE, at=1500, by="a", generation=1, seq=4)
+    failed = Outcome(id=asked.id, nonce=NONCE, at=1500, by="a", reason="the topic is gone")
+    assert Checkpoint(request=asked).status(1999) is Status.ONGOING
+    assert Checkpoint(request=asked).status(2000) is Status.FAILED
+    assert Checkpoint(request=asked, outcome=done).status(9999) is Status.COMPLETED
+    assert Checkpoint(request=asked, outcome=failed).status(1600) is Status.FAILED
+
+
+def test_what_can_be_restored() -> None:
+    """Completed, and its generation is there and not being cleared; else it is said why not."""
+    chain = complete_generation(1, {K: 10, U: 5})
+    asked = request({K: 10, U: 5})
+    done = Checkpoint(request=asked, outcome=Outcome(id="", nonce=NONCE, at=1, by="a", generation=1, seq=3))
+    assert unrestorable(done, {1: chain.state}, 1500) is None
+    assert "it is ongoing" in (unrestorable(Checkpoint(request=asked), {1: chain.state}, 1500) or "")
+    failed = Outcome(id="", nonce=NONCE, at=1, by="a", reason="the topic is gone")
+    assert unrestorable(Checkpoint(request=asked, outcome=failed), {}, 1500) == "it is failed: the topic is gone"
+    assert "is cleared or can't be read" in (unrestorable(done, {}, 1500) or "")
+    kept = replace(done, request=replace(asked, keep_until=1400))
+    assert "it was kept until 1970-01-01T00:00:01.400Z" in (unrestorable(kept, {}, 1500) or "")
+    chain.seal().clearing(stays=[U])
+    assert "is being cleared (t-0)" in (unrestorable(done, {1: chain.state}, 1500) or "")
+
+
+def test_a_cut_is_selected_exactly() -> None:
+    """Only its partitions, only below the cut, a deleted topic too; what the entry does not hold is refused."""
+    chain = complete_generation(1, {K: 10, U: 5, key("other"): 7})
+    chain.commit({}, topics=(topic("u", removed=True),))
+    chosen = select_cut(chain.state, {K: 8, U: 5})
+    assert [(item.key, item.end) for item in chosen.partitions] == [(K, 8), (U, 5)]
+    assert {(piece.low, piece.high) for item in chosen.partitions for piece in item.slices} == {(0, 8), (0, 5)}
+    assert [item.key for item in select_cut(chain.state, {K: 8, U: 5}, wanted=lambda t: t.name == "t").partitions] == [
+        K
+    ]
+    with pytest.raises(RefusedError, match="does not hold t-0 up to offset 11"):
+        select_cut(chain.state, {K: 11})
+
+
+def test_the_entry_is_a_moment_and_needs_a_complete_generation_that_takes_records() -> None:
+    """The chain's rules let nothing but CLEARING follow SEALED: what lets the pin count."""
+    chain = complete_generation(1, {K: 10})
+    entry = checkpoint_entry(request({K: 10}, reason="before the migration"))
+    chain.append(Kind.CHECKPOINT, checkpoint=entry.checkpoint, reason=entry.reason)
+    assert (entry.kind, entry.checkpoint, entry.reason) == (Kind.CHECKPOINT, "nightly", "before the migration")
+    assert chain.state.moments[-1].kind is Kind.CHECKPOINT
+    with pytest.raises(DamagedError, match="nothing but CLEARING"):
+        chain.seal().append(Kind.CHECKPOINT, checkpoint="late")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a" * 101])
+def test_an_id_is_a_checked_name(name: str) -> None:
+    """It stands in keys."""
+    with pytest.raises(ConfigError):
+        check_id(name)
+
+
+def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
+    """What was published stays readable, and the same content is the same bytes."""
+    asked = request({K: 10, key("t", 1): 0, U: 5}, seen=(1, 2), keep_until=1_700_000_000_123, reason="größer")
+    done = Outcome(id=asked.id, nonce=NONCE, at=1_700_000_000_000, by="a", generation=7, seq=42)
+    failed = Outcome(id=asked.id, nonce=NONCE, at=1_700_000_000_000, by="me@here", reason="the topic is gone")
+    for name, data in (
+        ("request.json", encode_request(asked)),
+        ("completed.json", encode_outcome(done)),
+        ("failed.json", encode_outcome(failed)),
+    ):
+        assert data == (GOLDEN / name).read_bytes(), name
+    assert decode_request((GOLDEN / "request.json").read_bytes(), "x") == asked
+    assert decode_outcome((GOLDEN / "completed.json").read_bytes(), "x") == done
+    assert decode_outcome((GOLDEN / "failed.json").read_bytes(), "x") == failed
+    assert (done.completed, failed.completed) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"v": 2}, NewerFormatError),
+        ({"more": 1}, NewerFormatError),
+        ({"nonce": "../../x"}, DamagedError),
+        ({"deadline": "soon"}, DamagedError),
+        ({"topics": {"t": 1}}, DamagedError),
+        ({"witnesses": ["1"]}, DamagedError),
+        ({"cut": {"t": {"0": "10"}}}, DamagedError),
+    ],
+)
+def test_damaged_requests_are_refused(change: dict[str, object], error: type[DamagedError]) -> None:
+    """Strictly parsed: what is not known or not right is no request."""
+    document = json.loads(encode_request(request({K: 10}))) | change
+    with pytest.raises(error):
+        decode_request(json.dumps(document).encode(), "x")
+
+
+def test_damaged_outcomes_are_refused() -> None:
+    """As strictly."""
+    document = json.loads(encode_outcome(Outcome(id="x", nonce=NONCE, at=1, by="a", reason="r")))
+    with pytest.raises(DamagedError, match="is not a time"):
+        decode_outcome(json.dumps(document | {"at": "then"}).encode(), "x")
+    with pytest.raises(NewerFormatError):
+        decode_outcome(json.dumps(document | {"more": 1}).encode(), "x")
