@@ -1,0 +1,376 @@
+"""Checkpoints in a store: who is first, who decides, what is swept, and how an instance completes them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro import layout
+from backup_avro.chain import Clearing, Kind, PartitionKey
+from backup_avro.checkpoint import Outcome, Request, Status
+from backup_avro.coverage import Guarded
+from controller.keeper import Keeper, failed
+from sink.chain import checkpoints, pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter, HolderLostError
+from sink.clear import clear
+from sink.commit import takeover_entry
+from sink.object_store.base import StoreDeniedError, StoreTransientError
+
+ORDERS = TopicSpec("orders")
+K = PartitionKey(ORDERS.topic().topic_id, 0)
+GUARDED = Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
+NOTHING = Guarded(cluster_id=CLUSTER, topics={})
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """An empty store."""
+    return MemoryStore()
+
+
+def completed(store: MemoryStore, number: int = 1, upto: int = 10, instance: str = "a") -> Backup:
+    """A COMPLETE generation."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
+    backup.commit(records("orders", 0, range(upto)))
+    backup.complete()
+    return backup
+
+
+def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: object) -> Request:
+    """A request that was put, for a cut of the one partition."""
+    made = Request(
+        id="nightly",
+        nonce=nonce,
+        pair=PAIR,
+        cluster_id=CLUSTER,
+        at=store.clock_ms,
+        deadline=store.clock_ms + 60_000,
+        keep_until=None,
+        by="me@here",
+        reason="",
+        topics={K.topic_id: "orders"},
+        cut={K: end},
+        witnesses=(1,),
+    )
+    made = replace(made, **how)  # type: ignore[arg-type]  # the caller names fields
+    return checkpoints.ask(store, made).request
+
+
+def keeper(store: MemoryStore, me: str = "a") -> Keeper:
+    """An instance's keeper that has looked."""
+    made = Keeper(store, pair=PAIR, me=me)
+    made.look()
+    return made
+
+
+def outcome(store: MemoryStore, asked: Request) -> Outcome:
+    """What became of it."""
+    found = checkpoints.outcome_of(store, asked)
+    assert found is not None
+    return found
+
+
+def pinned(store: MemoryStore) -> list[int | None]:
+    """The generations that are pinned."""
+    return [pin.generation for pin in pins.list_pins(store, PAIR)]
+
+
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_asks_for_the_same_id_gets_the_first_one(store: MemoryStore) -> None:
+    """Two at once, or one twice: one request, one cut."""
+    first = request(store, 10)
+    assert request(store, 20, nonce="b" * 32) == first
+    assert [item.request for item in checkpoints.listing(store, PAIR).checkpoints] == [first]
+
+
+def test_one_that_is_deleted_while_it_is_asked_for_is_asked_for_anew(store: MemoryStore) -> None:
+    """EXISTS, and then it is not there: the put is tried again."""
+    request(store, 10)
+    key = layout.checkpoint_key(PAIR, "nightly")
+
+    def somebody_deletes(operation: str, name: str) -> None:
+        if operation == "get" and name == key:
+            store.objects.pop(key, None)
+
+    store.before = somebody_deletes  # type: ignore[assignment]  # it never fails
+    assert request(store, 20, nonce="b" * 32).cut == {K: 20}
+
+
+def test_one_that_can_not_be_read_costs_no_other(store: MemoryStore) -> None:
+    """It is named; nothing is swept meanwhile, because a pin might be its."""
+    asked = request(store)
+    store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
+    stray = pins.put(
+        store, PAIR, generation=9, owner="x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'f' * 32}-00000009"
+    )
+    found = checkpoints.listing(store, PAIR)
+    assert [item.request for item in found.checkpoints] == [asked]
+    assert list(found.damaged) == ["broken"]
+    keeper(store)
+    assert pins.list_pins(store, PAIR) == [stray]
+    assert checkpoints.delete(store, PAIR, "broken")
+    keeper(store)
+    assert pins.list_pins(store, PAIR) == []
+
+
+# --- completing -------------------------------------------------------------------------------------------------------
+
+
+def test_the_pin_comes_before_the_entry_and_the_outcome_after_it(store: MemoryStore) -> None:
+    """So whoever sees it completed knows that its generation is held."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+    store.log.clear()
+    mine.finish(backup.writer, GUARDED)
+    puts = [name for operation, name in store.log if operation == "put"]
+    assert [name.split("/")[1] for name in puts] == ["pins", "generations", "checkpoints"]
+    done = outcome(store, asked)
+    assert (done.generation, done.seq, done.by) == (1, backup.writer.state.seq, "a")
+    assert backup.writer.state.moments[-1].kind is Kind.CHECKPOINT
+    assert mine.open == ()
+    mine.look()
+    assert mine.held == {1: ("checkpoint nightly",)}
+
+
+@pytest.mark.parametrize("place", ["/pins/", "/checkpoints/outcomes/"])
+def test_a_crash_in_the_middle_is_finished_by_whoever_comes_next(store: MemoryStore, place: str) -> None:
+    """After the pin, or after the entry: another entry does no harm, the outcome is one."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+
+    def breaks(operation: str, name: str) -> Exception | None:
+        return StoreTransientError("503") if operation == "put" and place in name else None
+
+    store.after = breaks
+    mine.finish(backup.writer, GUARDED)
+    store.after = lambda *_: None
+    again = keeper(store)
+    again.finish(backup.writer, GUARDED)
+    assert outcome(store, asked).generation == 1
+    assert pinned(store) == [1]
+
+
+def test_what_is_behind_stays_open_and_what_is_gone_fails(store: MemoryStore) -> None:
+    """Nothing is appended for either."""
+    backup = completed(store)
+    asked = request(store, 12)
+    mine = keeper(store)
+    before = backup.writer.state.seq
+    mine.finish(backup.writer, GUARDED)
+    assert checkpoints.outcome_of(store, asked) is None
+    assert list(mine.ripe([backup.writer.state], GUARDED)) == []
+    assert list(mine.ripe([backup.writer.state], NOTHING)) == [1]
+    mine.finish(backup.writer, NOTHING)
+    assert "was deleted" in (outcome(store, asked).reason or "")
+    assert (backup.writer.state.seq, pinned(store)) == (before, [])
+
+
+def test_two_that_complete_it_at_once_agree(store: MemoryStore) -> None:
+    """The outcome is put if absent; the second one's pin goes, so its generation is not kept for nothing."""
+    one, two = completed(store), completed(store, 2, instance="b")
+    asked = request(store, witnesses=(1, 2))
+    a, b = keeper(store), keeper(store, "b")
+
+    def b_is_first(operation: str, name: str) -> None:
+        if operation == "put" and "/pins/" in name:
+            store.before = lambda *_: None
+            b.finish(two.writer, GUARDED)
+
+    store.before = b_is_first  # type: ignore[assignment]  # it never fails
+    a.finish(one.writer, GUARDED)
+    assert outcome(store, asked).generation == 2
+    assert pinned(store) == [2]
+
+
+def test_one_that_woke_up_late_does_not_complete_what_failed(store: MemoryStore) -> None:
+    """Stopped before the outcome for longer than the deadline: failed stays failed, and its pin is swept."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+
+    def stopped(operation: str, name: str) -> None:
+        if operation == "put" and "/checkpoints/outcomes/" in name:
+            store.before = lambda *_: None
+            store.clock_ms = asked.deadline
+            keeper(store, "b")  # looks, and says that it failed
+
+    store.before = stopped  # type: ignore[assignment]  # it never fails
+    mine.finish(backup.writer, GUARDED)
+    held = outcome(store, asked)
+    assert (held.completed, held.by) == (False, "b")
+    assert "not reached by" in (held.reason or "")
+    assert pinned(store) == []
+
+
+def test_the_deadline_is_kept_by_whoever_looks(store: MemoryStore) -> None:
+    """Not a moment before; afterwards it can't be completed any more."""
+    backup = completed(store)
+    asked = request(store)
+    store.clock_ms = asked.deadline - 100
+    mine = keeper(store)
+    assert mine.open == (asked,)
+    store.clock_ms = asked.deadline
+    mine.finish(backup.writer, GUARDED)
+    assert checkpoints.outcome_of(store, asked) is None
+    mine.look()
+    assert mine.open == ()
+    assert not outcome(store, asked).completed
+    found = checkpoints.find(store, PAIR, asked.id)
+    assert found is not None
+    assert found.status(0) is Status.FAILED
+
+
+def test_a_fenced_writer_and_a_store_that_refuses(store: MemoryStore) -> None:
+    """Who lost the chain must halt; a store that takes no pins stops no backup."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+    store.before = lambda op, name: StoreDeniedError("no") if op == "put" and "/pins/" in name else None
+    mine.finish(backup.writer, GUARDED)
+    store.before = lambda *_: None
+    assert checkpoints.outcome_of(store, asked) is None
+    other = ChainWriter(store, ChainReader(store, PAIR).load(1), "a-again", stop=threading.Event())
+    other.append(takeover_entry("restart"))
+    with pytest.raises(HolderLostError):
+        mine.finish(backup.writer, GUARDED)
+
+
+def test_before_sealing_is_the_last_chance(store: MemoryStore) -> None:
+    """What was asked for since the last look is completed; a store that does not answer does not hold sealing up."""
+    backup = completed(store)
+    mine = keeper(store)
+    asked = request(store)
+    assert mine.open == ()
+    mine.last_chance(backup.writer, GUARDED)
+    assert outcome(store, asked).generation == 1
+    store.before = lambda op, _: StoreTransientError("503") if op == "list" else None
+    mine.last_chance(backup.writer, GUARDED)
+
+
+def test_what_nobody_will_reach_is_given_up(store: MemoryStore) -> None:
+    """The witness is sealed, the newer one is beyond the cut; but what only the owner can know is left to it."""
+    old = completed(store)
+    asked = request(store, 12)
+    new = completed(store, 2, upto=15, instance="b")
+    mine = keeper(store, "b")
+    assert mine.hopeless([old.writer.state, new.writer.state], GUARDED) == []
+    old.seal()
+    found = mine.hopeless([old.writer.state, new.writer.state], GUARDED)
+    assert [item.id for item, _ in found] == ["nightly"]
+    assert mine.hopeless([completed(MemoryStore()).writer.state], NOTHING) == []
+    mine.give_up(found)
+    assert "took no more records before it reached the cut" in (outcome(store, asked).reason or "")
+
+
+def test_when_it_is_time_to_look(store: MemoryStore) -> None:
+    """At first, when a message says so, every second while one is open, else every half minute."""
+    mine = Keeper(store, pair=PAIR, me="a")
+    assert mine.due(100.0, frozenset())
+    assert not mine.due(129.0, frozenset())
+    assert mine.due(130.0, frozenset())
+    assert mine.due(130.1, frozenset({"request"}))
+    assert not mine.due(130.2, frozenset({"request"}))
+    mine.open = (request(store),)
+    assert not mine.due(131.0, frozenset({"request"}))
+    assert mine.due(131.2, frozenset({"request"}))
+
+
+# --- holding and deleting ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_checkpoint_holds_is_not_even_begun_to_be_cleared(store: MemoryStore) -> None:
+    """What is being cleared can't be chosen; deleted, or past its time, it goes."""
+    backup = completed(store)
+    request(store)
+    keeper(store).finish(backup.writer, GUARDED)
+    backup.seal()
+    all_of = Clearing(goes=tuple(backup.positions), stays={})
+    for _ in range(2):
+        assert [pin.owner for pin in clear(store, backup.writer, all_of, stop=threading.Event()).pinned] == [
+            "checkpoint nightly"
+        ]
+    assert backup.writer.state.clearing is None
+    assert checkpoints.delete(store, PAIR, "nightly")
+    assert clear(store, backup.writer, all_of, stop=threading.Event()).pinned == ()
+    assert ChainReader(store, PAIR).load(1).gone
+
+
+def test_keep_ends_by_itself(store: MemoryStore) -> None:
+    """Its pin ends then; the checkpoint is still known to have been completed."""
+    backup = completed(store)
+    asked = request(store, keep_until=store.clock_ms + 100_000)
+    mine = keeper(store)
+    mine.finish(backup.writer, GUARDED)
+    mine.look()
+    assert list(mine.held or ()) == [1]
+    store.clock_ms += 100_000
+    mine.look()
+    assert mine.held == {}
+    assert outcome(store, asked).completed
+
+
+def test_deleting_takes_everything_along_and_may_be_repeated(store: MemoryStore) -> None:
+    """The request first: what is left over then belongs to nobody."""
+    backup = completed(store)
+    request(store)
+    keeper(store).finish(backup.writer, GUARDED)
+    assert checkpoints.delete(store, PAIR, "nightly")
+    assert not [name for name in store.objects if "/checkpoints/" in name or "/pins/" in name]
+    assert not checkpoints.delete(store, PAIR, "nightly")
+
+
+def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
+    """What the Active puts after that is swept at the next look; the same id asked for again is another one."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+
+    def deleted(operation: str, name: str) -> None:
+        if operation == "put" and "/pins/" in name:
+            store.before = lambda *_: None
+            checkpoints.delete(store, PAIR, asked.id)
+            request(store, 30, nonce="b" * 32)
+
+    store.before = deleted  # type: ignore[assignment]  # it never fails
+    mine.finish(backup.writer, GUARDED)
+    assert pinned(store) == [1]
+    mine.look()
+    assert pinned(store) == []
+    assert not [name for name in store.objects if asked.nonce in name]
+    assert [item.cut for item in mine.open] == [{K: 30}]
+
+
+def test_a_pin_of_what_failed_or_was_completed_elsewhere_is_swept(store: MemoryStore) -> None:
+    """A reader's pin is none of its business, nor is one of a checkpoint that is still open."""
+    asked = request(store)
+    reader = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
+    mine = checkpoints.hold(store, asked, 1)
+    assert checkpoints.hold(store, asked, 1) == mine, "the same pin once more"
+    look = keeper(store)
+    assert len(pins.list_pins(store, PAIR)) == 2
+    checkpoints.settle(store, asked, failed(asked, at=1, by="a", reason="no"))
+    look.look()
+    assert pins.list_pins(store, PAIR) == [reader]
+
+
+def test_a_pin_that_can_not_be_read_stays_with_its_checkpoint(store: MemoryStore) -> None:
+    """Nobody knows any more which generation it is for; the checkpoint may rely on it."""
+    backup = completed(store)
+    asked = request(store)
+    keeper(store).finish(backup.writer, GUARDED)
+    place = next(name for name in store.objects if "/pins/" in name)
+    store.objects[place] = b"{"
+    keeper(store)
+    assert place in store.objects
+    checkpoints.delete(store, PAIR, asked.id)
+    keeper(store)
+    assert place not in store.objects
