@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
+from backup_avro.coverage import cut_off
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
 
@@ -95,28 +96,38 @@ def select(
 ) -> Selection:
     """Select the newest state, or the state as of the offset vector `until`.
 
-    With `removed`, the last backup of a topic that was deleted while the generation was written is selected too, unless
-    another topic has its name now. With `merge`, records that another complete generation holds contiguously above the
-    chosen one's position are added, if its tail read them: what it scanned may lack the tombstones of what lies below.
-    So where the position lies inside its base, its own copy of the partition is taken instead, unless `number` says
-    which generation to rest on.
+    A partition that the generation lacks, because it came later or never was read through, comes from the next best one
+    that has it. With `removed`, the last backup of a topic that is gone is selected too, unless another topic has its
+    name now. With `merge`, records that another complete generation holds contiguously above the chosen one's position,
+    or above where that was tainted, are added, if its tail read them: what it scanned may lack the tombstones of what
+    lies below. So where the position lies inside its base, its own copy of the partition is taken instead, unless
+    `number` says which generation to rest on. What only a tainted generation has comes last, with a warning.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
+    universe = [chosen, *others] if number is None and until is None else [chosen]
+    topics, passed_over = _topics(universe, removed=removed)
     parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
     partitions, incomplete = [], []
-    present = {topic.name for topic in chosen.topics.values() if not topic.removed}
-    passed_over = {t.topic_id for t in chosen.topics.values() if t.removed and (not removed or t.name in present)}
-    for key in sorted(chosen.positions):
-        topic = chosen.topics[key.topic_id]
+    for key in sorted({key for state in universe for key in state.positions}):
+        topic = topics[key.topic_id]
         if topic.topic_id in passed_over or not wanted(topic):
             continue
-        if not chosen.usable(key):
-            incomplete.append(chosen.name_of(key))
+        holders = [state for state in universe if key in state.positions and state.usable(key)]
+        if not holders:
+            if key in chosen.positions:
+                incomplete.append(chosen.name_of(key))
             continue
+        # What an election cut off is of a history that the log has left.
+        rest_on = min(holders, key=lambda state: cut_off(state, key))
         partitions.append(
             _select_partition(
-                chosen, others, parts, key, None if until is None else until.get(key), instead=number is None
+                rest_on,
+                [] if cut_off(rest_on, key) else [g for g in (chosen, *others) if g is not rest_on],
+                parts,
+                (key, topic),
+                None if until is None else until.get(key),
+                instead=number is None,
             )
         )
     return Selection(
@@ -142,50 +153,80 @@ def select_cut(
                 remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
             )
         if wanted(state.topics[key.topic_id]):
-            partitions.append(_select_partition(state, [], parts, key, end, instead=False))
+            partitions.append(
+                _select_partition(state, [], parts, (key, state.topics[key.topic_id]), end, instead=False)
+            )
     return Selection(generation=state.number, seq=state.seq, partitions=tuple(partitions))
+
+
+def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:
+    """Return all topics by id, each as the newest generation that knows it has it, and which ids are passed over.
+
+    A topic that the newest generation does not know was gone when that one became COMPLETE.
+    """
+    newest_first = sorted(universe, key=lambda g: g.number, reverse=True)
+    topics: dict[str, Topic] = {}
+    gone: list[str] = []
+    for state in newest_first:
+        for topic_id, topic in state.topics.items():
+            if topic_id not in topics:
+                topics[topic_id] = topic
+                if topic.removed or state is not newest_first[0]:
+                    gone.append(topic_id)
+    passed_over = set()
+    taken = {topic.name for topic_id, topic in topics.items() if topic_id not in gone}
+    for topic_id in gone:  # newest first: of several lives of one name the last
+        name = topics[topic_id].name
+        if not removed or name in taken:
+            passed_over.add(topic_id)
+        taken.add(name)
+    return topics, passed_over
 
 
 def _select_partition(
     chosen: Generation,
     others: list[Generation],
     parts: dict[int, _Parts],
-    key: PartitionKey,
+    what: tuple[PartitionKey, Topic],
     until: int | None,
     *,
     instead: bool,
 ) -> PartitionSelection:
+    key, topic = what
     position = chosen.positions[key]
     log_start, epoch = position.log_start, position.epoch
-    end = position.offset if until is None else min(until, position.offset)
+    own_end = position.offset if until is None else min(until, position.offset)
+    end = min(own_end, chosen.sound_offset(key))
     slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
     used = [chosen.number]
+    joining = list(others) if until is None or until > end else []
+    while joining:
+        other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
+        if other is None:
+            break
+        joining.remove(other)
+        there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
+        assert reach is not None
+        mine = parts[other.number].get(key, ())
+        if end >= there.base.end:
+            slices.extend(_slices(other.number, mine, end, reach))
+            used.append(other.number)
+        elif instead and reach >= there.base.end:
+            slices = _slices(other.number, mine, there.log_start, reach)
+            used, log_start = [other.number], there.log_start
+        else:
+            continue
+        end, epoch = reach, there.epoch
+        joining = [g for g in others if g.number not in used]
     warning = None
-    if key in chosen.taints and end > chosen.taints[key].offset:
-        warning = f"tainted above offset {chosen.taints[key].offset}: {chosen.taints[key].reason}"
-    elif key not in chosen.taints and (until is None or until > end):
-        joining = list(others)
-        while joining:
-            other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
-            if other is None:
-                break
-            joining.remove(other)
-            there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
-            assert reach is not None
-            mine = parts[other.number].get(key, ())
-            if end >= there.base.end:
-                slices.extend(_slices(other.number, mine, end, reach))
-                used.append(other.number)
-            elif instead and reach >= there.base.end:
-                slices = _slices(other.number, mine, there.log_start, reach)
-                used, log_start = [other.number], there.log_start
-            else:
-                continue
-            end, epoch = reach, there.epoch
-            joining = [g for g in others if g.number not in used]
+    if own_end > end and position.epoch >= epoch:  # what nobody has without doubt
+        warning = f"tainted above offset {end}: {chosen.taints[key].reason}"
+        slices.extend(_slices(chosen.number, parts[chosen.number].get(key, ()), end, own_end))
+        used = [*used, *({chosen.number} - set(used))]
+        end = own_end
     return PartitionSelection(
         key=key,
-        topic=chosen.topics[key.topic_id],
+        topic=topic,
         slices=tuple(sorted(slices, key=lambda piece: max(piece.part.first, piece.low))),
         log_start=log_start,
         end=end,

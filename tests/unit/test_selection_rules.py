@@ -136,21 +136,46 @@ def test_a_moment_inside_of_what_another_one_scanned_is_not_filled_up() -> None:
 
 
 def test_a_tainted_generation_is_read_with_a_warning() -> None:
-    """It is all that there is; before its taint there is nothing to warn of, and nothing is added to it."""
+    """It is all that there is; before its taint nothing is to be warned of. What another has without doubt wins."""
     tainted = complete_generation(2, {K: 20}).taint(15)
     found = only(select(states(tainted)))
     assert found.end == 20
     assert found.warning == "tainted above offset 15: a gap"
     assert only(select(states(tainted), until={K: 15})).warning is None
     also = complete_generation(1, {K: 30, U: 1}).taint(1, of=U)
-    assert {item.key: item.end for item in select(states(tainted, also)).partitions} == {K: 20}
+    assert {item.key: item.end for item in select(states(tainted, also)).partitions} == {K: 30}
+    less = complete_generation(1, {K: 17, U: 1}).taint(1, of=U)
+    found = only(select(states(tainted, less)))
+    assert (found.end, found.warning, found.generations) == (20, "tainted above offset 17: a gap", (2, 1))
+    assert offsets(found) == list(range(20))
 
 
 def test_a_cut_log_is_not_mixed() -> None:
-    """A partition that was frozen because the log was cut keeps its own history."""
-    frozen = complete_generation(2, {K: 20}).taint(20)
+    """A partition that was frozen because the log was cut keeps its own history; the log's present one is preferred."""
+    frozen = complete_generation(2, {K: 20}).taint(20, cut_at=12)
     longer = complete_generation(1, {K: 30, U: 1}, epoch=2).taint(0, of=U)
-    assert only(select(states(longer, frozen))).generations == (2,)
+    assert only(select(states(longer, frozen))).generations == (1,)
+    assert only(select(states(frozen))).end == 20
+    assert only(select(states(longer, frozen), number=2)).generations == (2,)
+
+
+def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
+    """An Active was away, a failed one before it stands far behind: up to the taint the newer one is right."""
+    old = complete_generation(1, {K: 10})
+    newer = scanned(2, 0, 30, 50).taint(40)
+    found = only(select(states(old, newer)))
+    assert (found.end, found.generations, found.warning) == (40, (2,), None)
+
+
+def test_a_partition_that_came_later_is_found_where_it_is() -> None:
+    """The best generation lacks a topic that was added after it, and one that it knows as gone is not brought back."""
+    old = complete_generation(1, {K: 10})
+    newer = complete_generation(2, {K: 12, U: 5}).taint(11)
+    assert {p.key: p.generations for p in select(states(old, newer)).partitions} == {K: (1, 2), U: (2,)}
+    assert {p.key for p in select(states(old, newer), number=1).partitions} == {K}
+    gone = complete_generation(3, {U: 7})
+    assert [p.key for p in select(states(old, newer, gone)).partitions] == [U]
+    assert {p.key for p in select(states(old, newer, gone), removed=True).partitions} == {K, U}
 
 
 def test_the_last_backup_of_a_deleted_topic_can_be_selected() -> None:
