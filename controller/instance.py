@@ -70,9 +70,14 @@ class Instance:
         self._machine = RoleMachine()
         self._board = TaskBoard()
         self._keeper = Keeper(parts.store, pair=parts.identity.pair, me=parts.identity.instance)
+
+        def open_source() -> RawFetcher:
+            return RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed")
+
         self._tasks = Tasks(
             store=parts.store,
             cluster=parts.cluster,
+            open_source=open_source,
             identity=parts.identity,
             opening=partial(opening_of, config),
             read_back=config.store.checksums == "when_required",
@@ -85,7 +90,7 @@ class Instance:
         self._runs = Runs(
             store=parts.store,
             cluster=parts.cluster,
-            open_source=lambda: RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed"),
+            open_source=open_source,
             transcoder=ReferenceTranscoder(),
             policy=pipeline_policy_of(config),
             abort=self._abort,

@@ -23,6 +23,7 @@ from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller.guard import GuardedCluster, as_guarded
+from controller.proof import Prover
 from sink.chain import writer as chain_writer
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
@@ -30,6 +31,7 @@ from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Iden
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
 from sink.confirm import ObjectLostError, confirm_objects
+from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 
 _LOG = structlog.get_logger()
@@ -106,6 +108,7 @@ class Tasks:
         *,
         store: ObjectStore,
         cluster: GuardedCluster,
+        open_source: Callable[[], Source],
         identity: Identity,
         opening: Callable[[bytes], Opening],
         read_back: bool,
@@ -115,6 +118,7 @@ class Tasks:
     ) -> None:
         self._store = store
         self._cluster = cluster
+        self._prover = Prover(cluster, open_source)
         self._identity = identity
         self._opening = opening
         self._read_back = read_back
@@ -193,7 +197,10 @@ class Tasks:
             )
 
     def seal(self, number: int, successor: int) -> None:
-        """Append SEALED, unless the successor does not cover it (checked once more on fresh chains)."""
+        """Append SEALED, unless the successor does not cover it (checked once more on fresh chains, and with brokers).
+
+        Raises NotProvenError, and errors of the brokers, if it can't be proven now that both have read the same logs.
+        """
         writer = self._writer(number)
         if writer.state.sealed:
             return
@@ -202,8 +209,13 @@ class Tasks:
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
             return
+        # Before SEALED, because nothing can be said of what was cut off after it.
+        cut = self._prover.cut_off(writer.state, newer, coverage.doubtful(newer, writer.state, guarded))
+        if cut:
+            writer.append(tainted_entry(cut))
         self._before_seal(writer, guarded)
-        writer.append(sealed_entry(f"covered by generation {successor}"))
+        topics = coverage.unguarded(writer.state, guarded)
+        writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
         self._publish(Event.PASSIVATED, generation=number, chain_seq=writer.state.seq)
 
@@ -211,22 +223,32 @@ class Tasks:
         """Clear what may go of a generation, decided once more on fresh chains."""
         writer = self._writer(number)
         if writer.state.clearing is None:
-            again = self._still(writer.state)
+            generations = self._reader().refresh(tolerant=True)
+            guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+            releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
+            again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))
             if again is None or set(again.goes) < set(wanted.goes):
                 _LOG.info("not clearing after all", generation=number)
                 return
-            wanted = again
+            wanted = self._proven(writer.state, again, generations, guarded)
         outcome = clear(self._store, writer, wanted, stop=self._stop)
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
 
-    def _still(self, mine: Generation) -> Clearing | None:
-        generations = self._reader().refresh(tolerant=True)
-        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
-        releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
-        return coverage.clearing(mine, generations, guarded, released(releases, mine))
+    def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
+        """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""
+        doubtful = coverage.unproven(mine, wanted.goes, generations, guarded)
+        cut = {
+            taint.key
+            for newer in {g.number: g for g in doubtful.values()}.values()
+            for taint in self._prover.cut_off(mine, newer, [key for key, g in doubtful.items() if g is newer])
+        }
+        if not cut:
+            return wanted
+        goes = tuple(key for key in wanted.goes if key not in cut)
+        return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
 
 
 def _lost(error: ObjectLostError) -> tuple[Taint, ...]:

@@ -211,9 +211,9 @@ def tainted_entry(taints: tuple[Taint, ...]) -> Entry:
     return _entry(Kind.TAINTED, taints=taints)
 
 
-def sealed_entry(reason: str) -> Entry:
-    """Return a SEALED entry."""
-    return _entry(Kind.SEALED, reason=reason)
+def sealed_entry(reason: str, *, topics: tuple[Topic, ...] = ()) -> Entry:
+    """Return a SEALED entry; `topics` are those that are no longer guarded (or are again) since the chain said so."""
+    return _entry(Kind.SEALED, reason=reason, topics=topics)
 
 
 def takeover_entry(reason: str) -> Entry:

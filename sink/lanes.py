@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,7 +45,11 @@ class Source(Protocol):
         ...
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the ends of logs (by isolation level) with their leader epochs."""
+        """Return the ends of logs (by isolation level), each with the leader epoch of the record before it."""
+        ...
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return what the leaders know of these epochs: the largest one up to each, and its end (KIP-320)."""
         ...
 
     def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TransientError
 from sink import clock
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.source.errors import UnknownTopicError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.source.lineage import holds
 from sink.track import Track
 
 _LOG = structlog.get_logger()
 _BROKERS = "brokers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Empty:
+    """A response said that nothing readable lies between the tail and `end`, the log's end in it."""
+
+    end: int
+    requested: float
+    received: float
 
 
 class TailLane:
@@ -29,6 +41,9 @@ class TailLane:
         self._held = HeldBack(patience_s=patience_s)
         self._retry_at: dict[TopicPartition, float] = {}
         self._trouble_since: float | None = None
+        self._empty: dict[TopicPartition, _Empty] = {}
+        self._skip_at = 0.0
+        self._epoch_unknown: set[TopicPartition] = set()
         self.moved: list[tuple[TopicPartition, int]] = []
 
     def add(self, tp: TopicPartition, track: Track) -> None:
@@ -39,6 +54,8 @@ class TailLane:
         """Stop reading a partition."""
         self._source.unassign(tp)
         self._retry_at.pop(tp, None)
+        self._empty.pop(tp, None)
+        self._epoch_unknown.discard(tp)
         self._held.forget(tp)
         self._board.trouble.pop(_held(tp), None)
 
@@ -64,6 +81,7 @@ class TailLane:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
             self._tell_held(tp, held)
+        self._skip()
         self._retry()
 
     def _look_whether_over(self, since: float) -> None:
@@ -79,10 +97,36 @@ class TailLane:
         for tp, offset in event.partitions.items():
             track = tracks.get(tp)
             if track is not None and not track.frozen and tp not in self._retry_at:
-                if offset > track.offset:  # nothing readable in between: compacted away, or markers
-                    track.read(offset=offset, epoch=-1)
-                    self._source.advance(tp, offset, track.epoch)
+                if offset > track.offset or (offset == track.offset and tp in self._epoch_unknown):
+                    self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
+
+    def _skip(self) -> None:
+        """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.
+
+        The epoch of the last record before the end is looked up. The leader's would not do: generations that come to
+        the same end under different leaders have read the same, and must be seen to.
+        """
+        if not self._empty or clock.now() < self._skip_at:
+            return
+        empty, self._empty = self._empty, {}
+        try:
+            ends = self._source.end_offsets(list(empty))
+        except (TransientError, UnknownTopicError) as error:
+            # Every response says again what is empty.
+            self._skip_at = clock.now() + DAMAGED_RETRY_S
+            _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
+            return
+        for tp, seen in empty.items():
+            end, epoch = ends.get(tp, (-1, -1))
+            track = self._board.tracks[tp]
+            # If the log has grown meanwhile, the next response brings records, with their epochs.
+            if end == seen.end >= track.offset and not track.frozen:
+                self._epoch_unknown.discard(tp)
+                track.read(offset=end, epoch=epoch)
+                self._source.advance(tp, end, track.epoch)
+                at = self._board.at(seen.requested)
+                track.at_head(offset=end, requested=seen.requested, received=seen.received, at=at)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
         try:
@@ -92,9 +136,12 @@ class TailLane:
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         track.read(offset=result.next_offset, epoch=result.leader_epoch)
+        if result.leader_epoch >= 0:
+            self._epoch_unknown.discard(tp)
         if fetched.drained and fetched.end_offset > track.offset:
-            # What was there has been compacted away, with the epochs of its batches: the leader's stands for them.
-            track.read(offset=fetched.end_offset, epoch=fetched.leader_epoch)
+            self._empty[tp] = _Empty(
+                end=fetched.end_offset, requested=fetched.requested_at, received=fetched.received_at
+            )
         track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
@@ -140,12 +187,15 @@ class TailLane:
                 self._skip_to(fault.log_start, tp, track)
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None:
                 self._freeze(track, -1 if fault.log_end is None else fault.log_end)
-            case FaultKind.DIVERGED if fault.diverging_offset >= track.offset:
+            case FaultKind.DIVERGED if holds(
+                fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
+            ):
                 # The epoch that was named is not known to this leader, but the log is ours up to where the tail stands.
                 track.epoch = fault.diverging_epoch
                 self._source.seek(tp, track.offset, fault.diverging_epoch)
             case FaultKind.DIVERGED:
-                self._freeze(track, fault.diverging_offset)
+                cut_at = fault.diverging_offset
+                self._freeze(track, cut_at if cut_at < track.offset else -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.LEADER_MOVED:
@@ -160,6 +210,7 @@ class TailLane:
         _LOG.error("records were deleted before they were read", topic=tp.topic, partition=tp.partition, why=track.lost)
         track.read(offset=log_start, epoch=-1)
         track.log_start = log_start
+        self._epoch_unknown.add(tp)
         self._source.seek(tp, log_start, track.epoch)
 
     def _freeze(self, track: Track, cut_at: int) -> None:

@@ -155,6 +155,7 @@ class ScriptedSource:
     answer: Callable[[ScriptedSource], list[Event]]
     starts: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     leader: dict[TopicPartition, int] = field(default_factory=dict)
+    epochs: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     closed: bool = False
     error: Exception | None = None
@@ -194,6 +195,10 @@ class ScriptedSource:
         """The ends that the test set."""
         return {tp: self.ends[tp] for tp in tps if tp in self.ends}
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """What the test set; else every epoch goes on to the log's end."""
+        return {tp: self.epochs.get(tp, (epoch, self.ends[tp][0])) for tp, epoch in epochs.items()}
+
     def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """0 unless the test says otherwise."""
         return {tp: self.starts.get(tp, (0, 0)) for tp in tps}
@@ -206,3 +211,8 @@ class ScriptedSource:
     def close(self) -> None:
         """Note it."""
         self.closed = True
+
+
+def no_source() -> ScriptedSource:
+    """Open a lane where none is needed."""
+    raise AssertionError("the brokers need not be asked")

@@ -8,10 +8,10 @@ go stays right however late it is carried out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from backup_avro.chain import Clearing, PartitionKey
+from backup_avro.chain import Clearing, PartitionKey, Topic
 from backup_avro.fold import Generation
 
 
@@ -30,6 +30,10 @@ class Guarded:
     def partitions(self) -> list[PartitionKey]:
         """Return all guarded partitions."""
         return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]
+
+
+CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
+"""Why a partition stays, for good: once a generation is SEALED, CLEARING with this reason is where it is written."""
 
 
 class Cover(Enum):
@@ -63,6 +67,50 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     """Whether `state` holds records that a truncation took from the log: no later reading can cover them."""
     taint = state.taints.get(key)
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
+
+
+def doubtful(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+    """Return the partitions of which only the brokers can tell whether `newer` has read what `older` did.
+
+    Two positions of one epoch are of one history: an epoch has one leader, and its log only grows meanwhile. Across
+    epochs the log may have been cut below the older position and have grown again, with other records.
+    """
+    return [
+        key
+        for key, position in older.positions.items()
+        if guarded.has(key)
+        and key in newer.positions
+        and newer.positions[key].epoch > position.epoch >= 0
+        and not cut_off(older, key)
+        and cover(newer, older, key) is not Cover.BEHIND
+    ]
+
+
+def unguarded(state: Generation, guarded: Guarded) -> tuple[Topic, ...]:
+    """Return the topics whose mark `removed` is not what the cluster says now, with the mark set right."""
+    return tuple(
+        replace(topic, removed=name not in guarded.topics)
+        for name, topic in sorted(state.topics.items())
+        if topic.removed != (name not in guarded.topics)
+    )
+
+
+def unproven(
+    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], guarded: Guarded
+) -> dict[PartitionKey, Generation]:
+    """Return what of `goes` nobody could prove when `older` was sealed, each with the generation that covers it now.
+
+    Sealing proves what is guarded then. A topic that was not (SEALED then names it as removed) may be guarded again.
+    """
+    newer = [g for g in all_generations if g.number > older.number and g.complete]
+    already = older.cleared.goes if older.cleared is not None else ()
+    found = {}
+    for key in set(goes).difference(already):
+        topic = older.topics.get(key.topic_id)
+        covering = [g for g in newer if topic is not None and topic.removed and cover(g, older, key) is Cover.COVERED]
+        if covering and all(key in doubtful(g, older, guarded) for g in covering):
+            found[key] = max(covering, key=lambda g: g.number)
+    return found
 
 
 def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[str]:
@@ -138,13 +186,16 @@ def clearing(
     goes, stays = [], {}
     for key in sorted(older.positions):
         verdicts = {cover(g, older, key) for g in newer}
-        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts
-        if key in already or Cover.COVERED in verdicts or (lost and key in released):
+        found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
+        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut
+        if key in already or (Cover.COVERED in verdicts and not found_cut) or (lost and key in released):
             goes.append(key)
+        elif found_cut:
+            stays[key] = CUT_OFF_KEPT
         elif not guarded.has(key):
             stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
         elif Cover.CUT_OFF in verdicts:
-            stays[key] = "the log was truncated; the records that were cut off are kept"
+            stays[key] = CUT_OFF_KEPT
         else:
             return None
     if older.cleared is not None and set(goes) <= already:

@@ -149,14 +149,15 @@ class RawFetcher:
     # Look-ups
 
     def end_offsets(
-        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 10.0
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return {partition: (end offset, leader epoch)}; the end is the last stable offset under read_committed.
+        """Return {partition: (end offset, epoch)}; the end is the last stable offset under read_committed.
 
-        Raises UnknownTopicError, ClusterDeniedError, ClusterAuthenticationError, and ClusterUnreachableError or
-        ClusterTransientError when `timeout_s` runs out.
+        The epoch is that of the record before the end, whether or not compaction has left it (`lineage`); -1 if the
+        cluster tells none. Raises UnknownTopicError, ClusterDeniedError, ClusterAuthenticationError, and
+        ClusterUnreachableError or ClusterTransientError when `timeout_s` runs out.
         """
-        return self._run(self._lookups.offsets, [TopicPartition(*tp) for tp in tps], wire.LATEST, timeout_s=timeout_s)
+        return self._run(self._lookups.ends, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
 
     def start_offsets(
         self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
@@ -169,6 +170,15 @@ class RawFetcher:
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (leader id, leader epoch)} as of now. Raises as `end_offsets`."""
         return self._run(self._lookups.leaders, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], *, timeout_s: float = 30.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return, as the leaders know it now, {partition: (largest epoch up to the one asked for, its end)} (KIP-320).
+
+        -1 for both where a leader knows nothing of the kind. Raises as `end_offsets`.
+        """
+        return self._run(self._lookups.epoch_ends_of, dict(epochs), timeout_s=timeout_s)
 
     def close(self) -> None:
         """Drop all connections. May be called twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -18,6 +18,7 @@ from sink.source.errors import (
     UnknownTopicError,
 )
 from sink.source.fetched import TopicPartition
+from sink.source.lineage import Descent
 
 _PAUSE = 0.1  # seconds between two tries
 _UNKNOWN_TRIES = 6
@@ -93,6 +94,52 @@ class Lookups:
             for tp, offset, epoch in await self._listed(by_node, timestamp):
                 found[tp] = (offset, epoch)
                 left.discard(tp)
+        return found
+
+    async def ends(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
+        """Return {partition: (end, epoch of the record before it)}, see `lineage`. Raises as `leaders`."""
+        listed = await self.offsets(tps, wire.LATEST, deadline)
+        descents = {tp: Descent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
+        found = {tp: descent.trivial for tp, descent in descents.items()}
+        while left := {tp: descents[tp].question for tp, epoch in found.items() if epoch is None}:
+            for tp, answer in (await self.epoch_ends_of(left, deadline)).items():
+                found[tp] = descents[tp].answered(*answer)
+        return {tp: (listed[tp][0], epoch) for tp, epoch in found.items() if epoch is not None}
+
+    async def epoch_ends_of(
+        self, epochs: Mapping[TopicPartition, int], deadline: float
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Ask the leaders: {partition: (largest known epoch up to the one asked for, its end)} (KIP-320).
+
+        -1 for both where the leader knows nothing of the kind. Raises as `leaders`.
+        """
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        tries = 0
+        while len(found) < len(epochs):
+            left = [tp for tp in epochs if tp not in found]
+            if tries:
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in left}):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                if leader is not None:
+                    by_node[leader[0]].append((tp, leader[1], epochs[tp]))
+            for node, asks in by_node.items():
+                try:
+                    answers = await self.epoch_ends(node, asks)
+                except kafka_errors.KafkaError as error:
+                    self._note(error)
+                    continue
+                for tp, code, epoch, end in answers:
+                    if code == wire.NO_ERROR:
+                        found[tp] = (epoch, end)
+                    elif code == wire.TOPIC_AUTHORIZATION_FAILED:
+                        raise denied(tp.topic)
+                    else:
+                        self._problem = f"{wire.error_name(code)} for {tp.topic}-{tp.partition}"
         return found
 
     async def _listed(

@@ -141,8 +141,8 @@ class Source:
         """Nothing to release."""
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The ends."""
-        return self._ask(tps, lambda partition: (partition.stable, partition.epoch))
+        """The ends, with the epoch of the record before each."""
+        return self._ask(tps, lambda partition: (partition.stable, partition.epoch_before(partition.stable)))
 
     def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The starts."""

@@ -165,6 +165,10 @@ class Partition:
         end = self.epochs[found + 1][1] if found + 1 < len(self.epochs) else self.end
         return (self.epochs[found][0], end)
 
+    def epoch_before(self, offset: int) -> int:
+        """Return the epoch of the record before `offset`, whether or not it is there still; 0 if there was none."""
+        return max((epoch for epoch, start in self.epochs if start < offset), default=0)
+
     def delete_below(self, offset: int) -> None:
         """DeleteRecords, or retention on a topic that compacts and deletes."""
         self.start = max(self.start, min(offset, self.stable))

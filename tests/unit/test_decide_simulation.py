@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 from chains import CLUSTER, OPENING, PAIR, key, topic
-from doubles import MemoryStore, StandInCluster
+from doubles import MemoryStore, StandInCluster, no_source
 
 from backup_avro import layout
 from backup_avro.chain import Base, Entry, Kind, Part, PartitionKey, Position, StoredObject, Taint, sha256_hex
@@ -159,6 +159,7 @@ class Process:
         self.tasks = Tasks(
             store=world.store,
             cluster=cast("GuardedCluster", world.cluster),
+            open_source=no_source,
             identity=Identity(pair=PAIR, instance=self.name, incarnation=self.incarnation, cluster_id=CLUSTER),
             opening=lambda sync: replace(OPENING, sync=sync.hex()),
             read_back=False,

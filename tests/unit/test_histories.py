@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from chains import OPENING, Chain, complete_generation, done_base, guarded, key, part, position, topic
-from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_source
 
 from backup_avro.chain import Base, GroupOffset, Part, Topic
 from backup_avro.container import Codec
@@ -164,6 +164,7 @@ def test_an_object_that_is_lost_before_complete_costs_its_generation_and_no_more
     tasks = Tasks(
         store=store,
         cluster=cluster,  # type: ignore[arg-type]  # all that is asked of it
+        open_source=no_source,
         identity=Identity(pair=PAIR, instance="a", incarnation=claimed.holder, cluster_id=claimed.claim.cluster_id),
         opening=lambda _: OPENING,
         read_back=False,

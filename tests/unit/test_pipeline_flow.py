@@ -22,6 +22,7 @@ from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
 from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase, Pipeline, PipelinePolicy
+from sink.source.errors import ClusterTransientError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 
@@ -50,6 +51,13 @@ class Log:
             self.end = self.offsets[-1] + 1
             for source in self.sources:
                 source.ends[T0] = (self.end, 1)
+
+    def compact_to(self, end: int, *, epoch: int) -> None:
+        """Have the end go on, with nothing readable below; the last record there was of this epoch."""
+        with self.lock:
+            self.end = end
+            for source in self.sources:
+                source.ends[T0] = (end, epoch)
 
     def open(self) -> ScriptedSource:
         """A lane."""
@@ -210,8 +218,10 @@ def test_a_drained_end_is_a_position(bench: Bench) -> None:
     bench.log.append(0, 1)
     bench.start()
     bench.until(through(2))
-    bench.log.end = 9
-    assert bench.stored(bench.until(through(9))) == [0, 1]
+    bench.log.compact_to(9, epoch=3)
+    state = bench.until(through(9))
+    assert bench.stored(state) == [0, 1]
+    assert state.positions[key()].epoch == 3, "that of the last record, whoever leads now"
 
 
 def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
@@ -220,16 +230,38 @@ def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
 
     def answer(source: ScriptedSource) -> list[Event]:
         now = clock.now()
-        if source is bench.log.sources[0] and source.positions.get(T0) == 2:
+        if source is bench.log.sources[0] and source.positions.get(T0) == 2 and bench.log.end == 5:
             return [AtHead(leader_id=1, partitions={T0: 5}, requested_at=now, received_at=now)]
         return plain(source)
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.append(0, 1)
     bench.start()
+    bench.until(through(2))
+    bench.log.compact_to(5, epoch=4)
     state = bench.until(through(5))
     assert bench.log.sources[0].positions[T0] == 5
-    assert state.positions[key()].offset == 5
+    assert (state.positions[key()].offset, state.positions[key()].epoch) == (5, 4)
+
+
+def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that do not answer the question hold nothing up: every response says again what is empty."""
+    monkeypatch.setattr("sink.tail.DAMAGED_RETRY_S", 0.01)
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    tail, asked = bench.log.sources[0], []
+
+    def no_answer(tps: object) -> dict[TopicPartition, tuple[int, int]]:
+        asked.append(tps)
+        if len(asked) < 3:
+            raise ClusterTransientError("no leader")
+        return {T0: (5, 2)}
+
+    tail.end_offsets = no_answer  # type: ignore[method-assign,assignment]  # the script of this test
+    bench.log.compact_to(5, epoch=2)
+    assert bench.until(through(5)).positions[key()].epoch == 2
+    assert len(asked) == 3
 
 
 def test_a_drain_commits_what_was_read(bench: Bench) -> None:

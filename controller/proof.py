@@ -1,0 +1,87 @@
+"""Proof that a newer generation has read what an older one did, and not what came in its place.
+
+Offsets and epochs alone can't tell: an unclean election cuts a log, it grows again, and a generation that was built
+later stands above the older one's position without the records that were cut off. The brokers can (KIP-320): a leader
+knows where the epoch of a position ends in its log. If that is not below the position, the log is the one that was
+read. Asked for both generations, the newer one last read from its chain, it shows that both have read one log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import structlog
+
+from backup_avro.chain import PartitionKey, Taint
+from backup_avro.errors import TandemError, TransientError
+from backup_avro.fold import Generation
+from sink.lanes import Source
+from sink.source.fetched import TopicPartition
+from sink.source.lineage import holds
+from sink.topics import Cluster
+
+_LOG = structlog.get_logger()
+
+
+class NotProvenError(TandemError):
+    """The newer generation can't stand for the older one now; another one may, or the same one later."""
+
+
+class Prover:
+    """Asks the brokers, over a connection of its own for each question."""
+
+    def __init__(self, cluster: Cluster, open_source: Callable[[], Source]) -> None:
+        self._cluster = cluster
+        self._open_source = open_source
+
+    def cut_off(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
+        """Return where the log was cut below what `older` read; of the other `keys` it is proven that `newer` has it.
+
+        Raises NotProvenError if it is `newer` that has not read the log as it is, or not far enough; TransientError
+        and errors of `sink.source.errors` if the brokers can't say.
+        """
+        if not keys:
+            return ()
+        names = {key: TopicPartition(older.topics[key.topic_id].name, key.partition) for key in sorted(keys)}
+        source = self._open_source()
+        try:
+            of_newer = source.epoch_ends({names[key]: newer.positions[key].epoch for key in names})
+            of_older = source.epoch_ends({names[key]: older.positions[key].epoch for key in names})
+        finally:
+            source.close()
+        # Asked for last: the answers above went by name.
+        present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
+        found = []
+        for key, tp in names.items():
+            if present.get(tp.topic) != key.topic_id or tp not in of_newer or tp not in of_older:
+                raise TransientError(f"the brokers can't tell the history of {tp.topic}-{tp.partition} now")
+            new, old = newer.positions[key], older.positions[key]
+            if not holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
+                raise NotProvenError(
+                    f"the log of {tp.topic}-{tp.partition} was cut below what generation {newer.number} read "
+                    f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one"
+                )
+            epoch, end = of_older[tp]
+            if not holds(epoch, end, of_epoch=old.epoch, offset=old.offset):
+                found.append(_taint(older, newer, key, end))
+            elif new.offset < old.offset:
+                raise NotProvenError(
+                    f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, below "
+                    f"generation {older.number} at {old.offset}, which the log still has"
+                )
+        return tuple(found)
+
+
+def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) -> Taint:
+    old = older.positions[key]
+    cut_at = end if 0 <= end < old.offset else -1
+    where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
+    reason = f"the log was cut {where} below what was read ({old.offset}), before generation {newer.number} read it"
+    _LOG.error(
+        "records that were cut off are kept, no other generation has them",
+        generation=older.number,
+        partition=older.name_of(key),
+        why=reason,
+        remedy="`tandem release` lets them go when they are not needed any more",
+    )
+    return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at)

@@ -1,0 +1,302 @@
+"""Logs that were cut and grew again: what the brokers know of epochs, what is proven before a generation is sealed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from chains import OPENING, Chain, complete_generation, grown, guarded, key, position, topic
+from doubles import MemoryStore, ScriptedSource, StandInCluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backup_avro.chain import Kind, PartitionKey
+from backup_avro.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
+from backup_avro.errors import TransientError
+from controller.proof import NotProvenError
+from controller.tasks import Tasks
+from sink.chain.reader import ChainReader
+from sink.chain.writer import Identity
+from sink.source.errors import ClusterUnreachableError
+from sink.source.fetched import TopicPartition
+from sink.source.lineage import Descent, holds
+
+K, U = key(), key("u")
+T0 = TopicPartition("t", 0)
+
+
+# --- the epoch of a place in a log ------------------------------------------------------------------------------------
+
+Entries = list[tuple[int, int]]
+"""Epochs that a leader knows, with their starts."""
+
+
+def answer(known: Entries, epoch: int) -> tuple[int, int]:
+    """What a leader answers to OffsetForLeaderEpoch; `known` ends with its own epoch, which is not asked for here."""
+    if epoch < 0:
+        return -1, -1
+    below = [item for item in known if item[0] <= epoch]
+    above = [item for item in known if item[0] > epoch]
+    return (below[-1][0] if below else epoch), above[0][1]
+
+
+def found(known: Entries, offset: int) -> tuple[int, int]:
+    """The epoch that is found, and the number of questions."""
+    it = Descent(offset=offset, leader_epoch=known[-1][0])
+    epoch, asked = it.trivial, 0
+    while epoch is None:
+        epoch = it.answered(*answer(known, it.question))
+        asked += 1
+    return epoch, asked
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Entries:
+    """Ascending epochs with ascending starts, as a leader's cache has them."""
+    starts = sorted(draw(st.sets(st.integers(0, 40), min_size=1, max_size=8)))
+    epochs = sorted(draw(st.sets(st.integers(0, 30), min_size=len(starts), max_size=len(starts))))
+    return list(zip(epochs, starts, strict=True))
+
+
+@given(histories(), st.integers(1, 60))
+def test_the_epoch_of_the_record_before_an_offset(known: Entries, offset: int) -> None:
+    """The last that begins below it; where all begin later the first one, or 0, which says no less."""
+    epoch, asked = found(known, offset)
+    below = [item for item in known if item[1] < offset]
+    assert epoch == below[-1][0] if below else epoch in {known[0][0], 0}
+    assert asked <= len(known) + 1
+
+
+def test_who_leads_now_says_nothing() -> None:
+    """Leaders that wrote nothing come and go; whoever asks when, the end of an idle log is of one epoch."""
+    assert found([(3, 0), (7, 50)], 100)[0] == 7
+    assert {found([(3, 0), (7, 50), (leader, 100)], 100)[0] for leader in (8, 9, 20)} == {7}
+    assert found([(9, 100)], 100)[0] == 9, "all below was deleted: the first that is known"
+    assert Descent(offset=5, leader_epoch=-1).trivial == -1
+    assert Descent(offset=0, leader_epoch=8).trivial == 0
+
+
+def test_what_a_log_still_has() -> None:
+    """Cut below the position; the epoch of the position gone for another one's records; nothing wrong at all."""
+    assert holds(3, 100, of_epoch=3, offset=100)
+    assert holds(3, 140, of_epoch=3, offset=100)
+    assert not holds(3, 80, of_epoch=3, offset=100)
+    assert not holds(-1, -1, of_epoch=3, offset=100)
+    assert not holds(2, 120, of_epoch=3, offset=100), "a log from before the epoch came back, and is longer"
+    assert holds(2, 100, of_epoch=3, offset=100), "its leader wrote nothing"
+
+
+# --- what is to be proven ---------------------------------------------------------------------------------------------
+
+ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
+
+
+def test_within_one_epoch_nothing_is_in_doubt() -> None:
+    """One leader, whose log only grows."""
+    older = complete_generation(1, {K: 10}, epoch=3).state
+    assert doubtful(complete_generation(2, {K: 15}, epoch=3).state, older, ONE) == []
+    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, older, ONE) == [K]
+    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, older, guarded(topic("other"))) == []
+    assert doubtful(complete_generation(2, {U: 15}, epoch=5).state, older, ONE) == []
+    assert doubtful(complete_generation(2, {K: 9}, epoch=3).state, older, ONE) == [], "behind: not yet"
+    shorter = complete_generation(2, {K: 9}, epoch=5, head_at=30).state
+    assert doubtful(shorter, older, ONE) == [K], "the log seems shorter now, and may be longer tomorrow"
+    unknown = complete_generation(1, {K: 10}, epoch=-1).state
+    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, unknown, ONE) == [], "there is nothing to ask for"
+    marked = complete_generation(1, {K: 10}, epoch=3).taint(10, cut_at=8).state
+    assert doubtful(complete_generation(2, {K: 15}, epoch=5).state, marked, ONE) == []
+
+
+def test_what_was_not_guarded_when_it_was_sealed_is_unproven() -> None:
+    """SEALED says which topics those are; guarded again later, their coverage must be proven before they go."""
+    older = complete_generation(1, {K: 10, U: 5}, epoch=3)
+    removed = unguarded(older.state, ONE)
+    assert [(item.topic_id, item.removed) for item in removed] == [("u", True)]
+    older.append(Kind.SEALED, topics=removed)
+    assert unguarded(older.state, ONE) == ()
+    assert [item.removed for item in unguarded(older.state, BOTH)] == [False]
+    newer = complete_generation(2, {K: 12, U: 9}, epoch=4)
+    states = [older.state, newer.state]
+    wanted = clearing(older.state, states, BOTH)
+    assert wanted is not None
+    assert wanted.goes == (K, U)
+    assert unproven(older.state, wanted.goes, states, BOTH) == {U: newer.state}
+    same = complete_generation(3, {K: 12, U: 9}, epoch=3).state
+    assert unproven(older.state, wanted.goes, [*states, same], BOTH) == {}, "one of the same epoch is proof"
+
+
+def test_what_was_found_cut_stays_whatever_the_log_grows_to() -> None:
+    """After SEALED only the reason that it stays can tell; a person may let it go."""
+    older = complete_generation(1, {K: 10, U: 5}, epoch=3).seal()
+    newer = complete_generation(2, {K: 12, U: 9}, epoch=4)
+    first = clearing(older.state, [newer.state], BOTH)
+    assert first is not None
+    kept = replace(first, goes=(K,), stays={U: CUT_OFF_KEPT})
+    older.append(Kind.CLEARING, clearing=kept).append(Kind.CLEARED, clearing=kept)
+    grown(newer, U, 50)
+    assert clearing(older.state, [newer.state], BOTH) is None
+    assert clearing(older.state, [newer.state], ONE) is None, "not even while it is not guarded"
+    released = clearing(older.state, [newer.state], BOTH, released=[U])
+    assert released is not None
+    assert released.goes == (K, U)
+
+
+# --- sealing and clearing ---------------------------------------------------------------------------------------------
+
+SPEC = TopicSpec("t")
+
+
+class World:
+    """Generation 1 of a, at 10 in epoch 3, drained; generation 2 of b, at 15 in epoch 5. Brokers as the test says."""
+
+    def __init__(self, epochs: Mapping[int, tuple[int, int]], *, second: int = 15) -> None:
+        self.store = MemoryStore()
+        self.one = Backup.claim(self.store, topics=[SPEC], instance="a", incarnation="a-1")
+        self.one.commit(records("t", 0, range(10)), epoch=3)
+        self.one.complete()
+        self.two = Backup.claim(self.store, topics=[SPEC], instance="b", number=2)
+        self.two.commit(records("t", 0, range(second)), epoch=5)
+        self.two.complete()
+        self.cluster = StandInCluster(topics={"t": SPEC.topic()})
+        self.source = ScriptedSource(ends={T0: (second, 5)}, answer=lambda _: [])
+        self.asked: list[int] = []
+        self.epochs = epochs
+        self.source.epoch_ends = self.epoch_ends  # type: ignore[method-assign]  # the brokers of this test
+        self.messages: list[object] = []
+        self.tasks = Tasks(
+            store=self.store,
+            cluster=self.cluster,  # type: ignore[arg-type]  # all that is asked of it
+            open_source=lambda: self.source,
+            identity=Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id="cluster-1"),
+            opening=lambda _: OPENING,
+            read_back=False,
+            publish=lambda event, **_: self.messages.append(event),
+            stop=threading.Event(),
+        )
+        self.tasks.writers[1] = self.one.writer
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """One answer for each epoch."""
+        self.asked += epochs.values()
+        return {tp: self.epochs[epoch] for tp, epoch in epochs.items()}
+
+    def kinds(self) -> list[Kind]:
+        """What the chain of generation 1 says from COMPLETE on."""
+        state = ChainReader(self.store, PAIR).load(1)
+        found = [entry.kind for entry, _ in ChainReader(self.store, PAIR).entries(1, 1, state.seq)]
+        return found[found.index(Kind.COMPLETE) + 1 :]
+
+    @property
+    def key(self) -> PartitionKey:
+        """The one partition."""
+        return self.one.key("t", 0)
+
+
+def test_what_was_cut_off_while_nobody_read_is_found_before_sealing() -> None:
+    """An unclean election cut the log to 8 while a was down; it grew again, b read it. Only a has records 8 and 9."""
+    world = World({3: (3, 8), 5: (5, 15)})
+    world.tasks.seal(1, 2)
+    assert world.kinds() == [Kind.TAINTED, Kind.SEALED]
+    state = world.one.writer.state
+    assert state.taints[world.key].cut_at == 8
+    states = ChainReader(world.store, PAIR).refresh()
+    found = guarded(SPEC.topic())
+    kept = clearing(states[0], states, found)
+    assert kept is not None
+    assert (kept.goes, kept.stays) == ((), {world.key: CUT_OFF_KEPT})
+
+
+def test_what_the_log_still_has_is_sealed_and_goes() -> None:
+    """The ordinary turn: the leader moved in between, nothing was lost."""
+    world = World({3: (3, 12), 5: (5, 15)})
+    world.tasks.seal(1, 2)
+    assert world.kinds() == [Kind.SEALED]
+    states = ChainReader(world.store, PAIR).refresh()
+    wanted = clearing(states[0], states, guarded(SPEC.topic()))
+    assert wanted is not None
+    world.tasks.clear(1, wanted)
+    assert world.one.writer.state.gone
+    assert sorted(world.asked) == [3, 5], "asked once, at the seal"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "second", "error"),
+    [
+        ({3: (3, 12), 5: (5, 13)}, 15, NotProvenError),
+        ({3: (3, 12), 5: (5, 9)}, 9, NotProvenError),
+    ],
+    ids=["the newer one was cut itself", "the newer one is behind"],
+)
+def test_a_newer_one_that_can_not_stand_for_it(
+    epochs: dict[int, tuple[int, int]], second: int, error: type[Exception]
+) -> None:
+    """Not sealed: another one will come, or this one will get there."""
+    world = World(epochs, second=second)
+    with pytest.raises(error):
+        world.tasks.seal(1, 2)
+    assert world.kinds() == []
+
+
+def test_an_answer_that_can_not_be_had_means_not_now() -> None:
+    """Brokers that do not answer, and a topic that is another one by now."""
+    world = World({3: (3, 8), 5: (5, 15)})
+
+    def silent(_: object) -> dict[TopicPartition, tuple[int, int]]:
+        raise ClusterUnreachableError("no broker answers")
+
+    world.source.epoch_ends = silent  # type: ignore[method-assign]  # brokers that are away
+    with pytest.raises(ClusterUnreachableError):
+        world.tasks.seal(1, 2)
+    assert world.source.closed
+    world.source.epoch_ends = world.epoch_ends  # type: ignore[method-assign]  # back again
+    world.cluster.hidden.add("t")
+    with pytest.raises(TransientError, match="t-0"):
+        world.tasks.seal(1, 2)
+    assert world.kinds() == []
+    world.cluster.hidden.clear()
+    world.tasks.seal(1, 2)
+    assert world.kinds() == [Kind.TAINTED, Kind.SEALED]
+
+
+def test_what_is_guarded_again_is_proven_before_it_goes() -> None:
+    """The topic was out of the configuration when generation 1 was sealed, and its log was cut."""
+    world = World({3: (3, 8), 5: (5, 15)})
+    world.cluster.topics.clear()
+    world.tasks.seal(1, 2)
+    assert world.asked == []
+    assert world.one.writer.state.topics[SPEC.topic().topic_id].removed
+    world.cluster.topics["t"] = SPEC.topic()
+    states = ChainReader(world.store, PAIR).refresh()
+    wanted = clearing(states[0], states, guarded(SPEC.topic()))
+    assert wanted is not None
+    assert wanted.goes == (world.key,), "by offsets and epochs alone it would go"
+    world.tasks.clear(1, wanted)
+    assert world.kinds() == [Kind.SEALED, Kind.CLEARING, Kind.CLEARED]
+    assert world.one.writer.state.cleared is not None
+    assert world.one.writer.state.cleared.stays == {world.key: CUT_OFF_KEPT}
+    assert [name for name in world.store.objects if "/a/generation=" in name]
+    states = ChainReader(world.store, PAIR).refresh()
+    assert clearing(states[0], states, guarded(SPEC.topic())) is None, "and is not asked for again and again"
+
+
+def test_what_is_guarded_again_and_whole_goes() -> None:
+    """Nothing was cut: it is let go as if it had always been guarded."""
+    world = World({3: (3, 12), 5: (5, 15)})
+    world.cluster.topics.clear()
+    world.tasks.seal(1, 2)
+    world.cluster.topics["t"] = SPEC.topic()
+    states = ChainReader(world.store, PAIR).refresh()
+    wanted = clearing(states[0], states, guarded(SPEC.topic()))
+    assert wanted is not None
+    world.tasks.clear(1, wanted)
+    assert world.one.writer.state.gone
+
+
+def test_a_chain_under_construction_is_in_doubt_nowhere() -> None:
+    """Only what a restore may choose covers."""
+    older = complete_generation(1, {K: 10}, epoch=3).state
+    opened = Chain(number=2, instance="b", incarnation="b-1").open().commit({K: position(15, epoch=5)}).state
+    assert doubtful(opened, older, ONE) == []
