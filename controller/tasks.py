@@ -125,7 +125,14 @@ class Tasks:
         self._publish = publish
         self._stop = stop
         self._before_seal = before_seal
+        self._chains = self._reader()
+        self._chains_lock = threading.Lock()
         self.writers: dict[int, ChainWriter] = {}
+
+    def _generations(self) -> list[Generation]:
+        """Return all generations as they are now. Reads on from the last time: chains grow by an entry a minute."""
+        with self._chains_lock:
+            return [state.frozen_copy() for state in self._chains.refresh(tolerant=True)]
 
     def _reader(self) -> ChainReader:
         return ChainReader(self._store, self._identity.pair)
@@ -174,7 +181,12 @@ class Tasks:
         mine = writer.state
         if mine.complete:
             return
-        others = [g for g in self._reader().refresh(tolerant=True) if g.number != mine.number]
+        # The others are read after my last commit, so it must reach what they had committed by now. That is more than
+        # is needed (their positions from before my commit would do, since nothing is sealed or cleared for COMPLETE
+        # alone) and costs little: a commit names what was read seconds before it was written, theirs like mine. And it
+        # misses no generation that became COMPLETE meanwhile. What it must not do is take long, because no commit of
+        # mine gets through meanwhile; so only what is new in the chains is read.
+        others = [g for g in self._generations() if g.number != mine.number]
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         found = coverage.obstacles(mine, others, guarded)
         if found:
@@ -204,7 +216,7 @@ class Tasks:
         writer = self._writer(number)
         if writer.state.sealed:
             return
-        generations = self._reader().refresh(tolerant=True)
+        generations = self._generations()
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
@@ -223,7 +235,7 @@ class Tasks:
         """Clear what may go of a generation, decided once more on fresh chains."""
         writer = self._writer(number)
         if writer.state.clearing is None:
-            generations = self._reader().refresh(tolerant=True)
+            generations = self._generations()
             guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
             releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
             again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))
@@ -235,7 +247,8 @@ class Tasks:
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
-        self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
+        if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
+            self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
 
     def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""

@@ -1,0 +1,92 @@
+"""The actions of an instance, on a store in memory: what they append, read and publish, and when they do not."""
+
+from __future__ import annotations
+
+import threading
+
+from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from chains import OPENING
+from doubles import MemoryStore, StandInCluster, no_source
+
+from backup_avro.coordination import Event
+from backup_avro.coverage import clearing
+from controller.guard import as_guarded
+from controller.tasks import Tasks
+from sink.chain.reader import ChainReader
+from sink.chain.writer import Identity
+
+SPEC = TopicSpec("t")
+
+
+def tasks_of(backup: Backup, store: MemoryStore, *, stop: threading.Event) -> tuple[Tasks, list[Event]]:
+    """The actions of whoever writes `backup`, and what they publish."""
+    messages: list[Event] = []
+    tasks = Tasks(
+        store=store,
+        cluster=StandInCluster(topics={"t": SPEC.topic()}),  # type: ignore[arg-type]  # all that is asked of it
+        open_source=no_source,
+        identity=Identity(pair=PAIR, instance="a", incarnation=backup.writer.state.holder, cluster_id=CLUSTER),
+        opening=lambda _: OPENING,
+        read_back=False,
+        publish=lambda event, **_: messages.append(event),
+        stop=stop,
+    )
+    tasks.writers[backup.number] = backup.writer
+    return tasks, messages
+
+
+def test_a_clearing_that_was_stopped_is_not_published_as_done() -> None:
+    """The objects are there still, and CLEARED is not in the chain: the next process goes on."""
+    store, stop = MemoryStore(), threading.Event()
+    one = Backup.claim(store, topics=[SPEC])
+    one.commit(records("t", 0, range(10)))
+    one.complete()
+    one.seal()
+    two = Backup.claim(store, topics=[SPEC], number=2, instance="b")
+    two.commit(records("t", 0, range(10)))
+    two.complete()
+    tasks, messages = tasks_of(one, store, stop=stop)
+    wanted = clearing(one.writer.state, [two.writer.state], as_guarded(CLUSTER, [SPEC.topic()]))
+    assert wanted is not None
+
+    def stopped(operation: str, _: str) -> None:
+        if operation == "uploads":
+            stop.set()
+
+    store.before = stopped
+    tasks.clear(1, wanted)
+    assert one.writer.state.clearing is not None
+    assert messages == []
+    stop.clear()
+    store.before = lambda *_: None
+    tasks.clear(1, wanted)
+    assert one.writer.state.gone
+    assert messages == [Event.CLEARED]
+
+
+def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:
+    """It is asked again after every commit, and no commit gets through meanwhile: a week has ten thousand entries."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC], instance="b")
+    for first in range(0, 300, 3):
+        one.commit(records("t", 0, range(first, first + 3)))
+    one.complete()
+    two = Backup.claim(store, topics=[SPEC], number=2)
+    two.commit(records("t", 0, range(200)))
+    tasks, messages = tasks_of(two, store, stop=threading.Event())
+
+    def reads() -> int:
+        store.log.clear()
+        tasks.complete(two.writer)
+        return sum(operation == "get" for operation, _ in store.log)
+
+    assert reads() > 100
+    assert reads() < 10
+    one.commit(records("t", 0, range(300, 301)))
+    two.commit(records("t", 0, range(200, 300)))
+    assert reads() < 10
+    assert messages == [], "what the other one committed meanwhile counts"
+    two.commit(records("t", 0, range(300, 301)))
+    assert reads() < 10
+    assert messages == [Event.COMPLETE, Event.PASSIVATE]
+    assert [g.complete for g in ChainReader(store, PAIR).refresh()] == [True, True]
