@@ -1,0 +1,264 @@
+"""Named checkpoints and releases on a real pair: asked for and let go by the commands, held by the chains in S3."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from instances import Instance, Pair, PairMaker
+from witness import Row, consume
+
+from backup_avro.errors import ExitCode, RefusedError
+from controller.sandbox.kafka import KafkaServer
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore import Options, prepare, restore
+from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import TopicMaker
+
+pytestmark = pytest.mark.integration
+
+UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
+SLOW: dict[str, Any] = {"flush": {"interval": "1h"}, "handover": {"timeout": "2h"}}
+"""What is written after COMPLETE stays out of the chain with these."""
+
+_MAIN = "from controller.cli.main import main; main()"
+Document = dict[str, Any]
+
+
+def write(bootstrap: str, topic: str, count: int, *, partitions: int = 1, value: bytes = b"value") -> None:
+    """Write records, a tenth of them tombstones, and wait for the broker."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        content = None if number % 10 == 9 else value
+        producer.produce(topic, partition=number % partitions, key=b"key-%d" % number, value=content)
+    assert producer.flush(30) == 0
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic and wait for the broker."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # Its answers end with it: it must outlive the wait.
+    admin.delete_topics([topic])[topic].result(30)
+
+
+class Commands:
+    """Runs `tandem` commands against a pair to their end."""
+
+    def __init__(self, pair: Pair, folder: Path) -> None:
+        self._config = pair.config("a")
+        self._folder = folder
+
+    def run(self, *arguments: str, expected: ExitCode = ExitCode.OK) -> tuple[Document, str]:
+        """Run a command; return its document (empty if there is none) and what it told people."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TANDEM_"))}
+        done = subprocess.run(
+            [sys.executable, "-c", _MAIN, *arguments, "-c", str(self._config), "-o", "json"],
+            env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+            cwd=self._folder,
+        )
+        assert done.returncode == expected, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return (json.loads(done.stdout) if done.stdout else {}), done.stderr
+
+    def status_of(self, number: int) -> Document:
+        """What `tandem status` says of a generation."""
+        kept = self.run("status", "--s3-only")[0]["generations"]
+        found: Document = next(item for item in kept if item["number"] == number)
+        return found
+
+
+def content(rows: list[Row]) -> dict[int, list[tuple[object, ...]]]:
+    """Records by partition in order, without what a restore changes: the topic's name and the offsets."""
+    found: dict[int, list[tuple[object, ...]]] = defaultdict(list)
+    for row in rows:
+        found[row.partition].append((row.timestamp, row.timestamp_type, row.key, row.value, row.headers))
+    return dict(found)
+
+
+def roles(*instances: Instance) -> tuple[str, ...]:
+    """What they were last in."""
+    return tuple(item.role for item in instances)
+
+
+@pytest.mark.spark
+def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_deleted(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Created, completed, written beyond, handed over: the cut comes back as it was; deleted, its generation goes."""
+    topic, idle = make_topic(partitions=2, config=UNCLEANED), make_topic(config=UNCLEANED)
+    pair = new_pair([topic, idle])
+    tandem = Commands(pair, tmp_path)
+    refused = tandem.run("checkpoint", "create", "--id", "early", expected=ExitCode.REFUSED)[1]
+    assert "no complete generation takes records" in refused
+    assert tandem.run("checkpoint", "show", "early", expected=ExitCode.ERROR)[0]["status"] == "does-not-exist"
+
+    write(kafka.bootstrap, topic, 100, partitions=2)
+    a, b = pair.start("a"), pair.start("b")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(kafka.bootstrap, topic, 60, partitions=2, value=b"second")
+    cut = consume(kafka.bootstrap, [topic])
+    made = tandem.run("checkpoint", "create", "--id", "first", "--reason", "a test", "--timeout", "90s")[0]
+    assert (made["status"], made["generation"], made["restorable"]) == ("completed", 1, True)
+    ends = {(item["topic"], item["partition"]): item["end"] for item in made["partitions"]}
+    assert ends == {**cut.ends, (idle, 0): 0}
+    assert "CHECKPOINT" in pair.kinds(1)
+
+    write(kafka.bootstrap, topic, 70, partitions=2, value=b"third")
+    write(kafka.bootstrap, idle, 20, value=b"third")
+    again, told = tandem.run("checkpoint", "create", "--id", "first")
+    assert "asked for before" in told
+    assert again == made
+
+    pair.activate("b", 2)
+    pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    pair.wait("generation 1 is sealed", lambda: (found := pair.generation(1)) and found.sealed)
+    pair.wait("roles have changed", lambda: roles(a, b) == ("Passive", "Active"))
+    listed = tandem.run("checkpoint", "list")[0]["checkpoints"]
+    assert [(item["id"], item["status"], item["restorable"]) for item in listed] == [("first", "completed", True)]
+    held = tandem.status_of(1)
+    assert (held["state"], held["held_by"]) == ("SEALED", ["checkpoint first"])
+    assert held["waits_for"] == "nothing: it is kept for checkpoint first"
+
+    target = Target({"bootstrap.servers": kafka.bootstrap})
+    reader = ChainReader(pair.store, pair.name)
+    options = Options(checkpoint="first", naming=Naming(suffix=".restored"))
+    address = StoreAddress(root=pair.root, settings=pair.store_settings)
+    report = restore(spark, address, reader, target, options, now=lambda: round(time.time() * 1000))
+    assert (report.plan.generation, report.mismatches) == (1, ())
+    assert content(consume(kafka.bootstrap, [f"{topic}.restored"]).rows) == content(cut.rows)
+    assert consume(kafka.bootstrap, [f"{idle}.restored"]).rows == []
+
+    assert tandem.run("checkpoint", "delete", "first")[0]["deleted"] is True
+    pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
+    assert tandem.run("checkpoint", "delete", "first")[0]["deleted"] is False
+    assert not pins.list_pins(pair.store, pair.name)
+    assert [info.key for info in pair.store.list(f"{pair.name}/checkpoints/")] == []
+    with pytest.raises(Exception, match="has no checkpoint first"):
+        prepare(reader, target, options)
+
+
+def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+) -> None:
+    """Killed before its commit reaches the cut, the next process completes it; with nobody there, its time runs out."""
+    topic, doomed = make_topic(config=UNCLEANED), make_topic(config=UNCLEANED)
+    write(kafka.bootstrap, topic, 50)
+    pair = new_pair([topic, doomed])
+    tandem = Commands(pair, tmp_path)
+    a = pair.start("a", **SLOW)
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(kafka.bootstrap, topic, 30, value=b"second")
+    cut = consume(kafka.bootstrap, [topic])
+    asked = tandem.run("checkpoint", "create", "--id", "mid", "--no-wait", "--timeout", "10m")[0]
+    assert (asked["status"], asked["generation"]) == ("ongoing", None)
+    assert f"{topic}-0 is at 50, the cut is at 80" in asked["detail"]
+    a.kill()
+    assert tandem.run("checkpoint", "show", "mid")[0]["status"] == "ongoing"
+    a = pair.start("a")
+    done = tandem.run("checkpoint", "create", "--id", "mid")[0]
+    assert (done["status"], done["requested_at"]) == ("completed", asked["requested_at"])
+    assert {(item["topic"], item["partition"]): item["end"] for item in done["partitions"]} == {
+        **cut.ends,
+        (doomed, 0): 0,
+    }
+
+    # A topic that goes before all of it is stored: failed at once, with the reason.
+    a.kill()
+    a = pair.start("a", **SLOW)
+    pair.wait("it is Active again", lambda: a.role == "Active")
+    write(kafka.bootstrap, doomed, 10)
+    tandem.run("checkpoint", "create", "--id", "gone", "--no-wait", "--timeout", "1h")
+    delete_topic(kafka.bootstrap, doomed)
+    why = tandem.run("checkpoint", "create", "--id", "gone", expected=ExitCode.ERROR)[1]
+    assert f"{doomed}-0 was deleted, created anew or taken out of the configuration" in why
+
+    # Nobody there: whoever looks after the deadline makes it failed, and so it stays.
+    a.kill()
+    write(kafka.bootstrap, topic, 10, value=b"third")
+    late = tandem.run("checkpoint", "create", "--id", "late", "--timeout", "2s", expected=ExitCode.TIMED_OUT)[0]
+    assert late["status"] == "failed"
+    a = pair.start("a")
+    log = consume(kafka.bootstrap, [topic])
+    pair.wait("the cut is passed", lambda: pair.covered(log.ends))
+    shown = tandem.run("checkpoint", "show", "late", expected=ExitCode.UNHEALTHY)[0]
+    assert shown == {**late, "kind": "Checkpoint"}
+    assert a.terminate() == 0
+    with pytest.raises(RefusedError, match="can't be restored: it is failed: not reached by"):
+        prepare(
+            ChainReader(pair.store, pair.name),
+            Target({"bootstrap.servers": kafka.bootstrap}),
+            Options(checkpoint="late", naming=Naming(suffix=".late")),
+        )
+
+
+def test_a_deleted_topic_stays_over_two_handovers_and_goes_when_it_is_released(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+) -> None:
+    """The last backup of a deleted topic is kept until a person lets it go; what the cluster has is refused."""
+    topic, deleted = make_topic(config=UNCLEANED), make_topic(config=UNCLEANED)
+    write(kafka.bootstrap, topic, 50)
+    write(kafka.bootstrap, deleted, 40)
+    pair = new_pair([topic, deleted])
+    tandem = Commands(pair, tmp_path)
+    a, b = pair.start("a"), pair.start("b")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    delete_topic(kafka.bootstrap, deleted)
+    pair.wait("it is seen that the topic is gone", lambda: removed(pair, 1) == {deleted})
+
+    pair.activate("b", 2)
+    pair.wait("generation 1 is cleared but for that", lambda: kept(pair, 1) == {deleted})
+    pair.wait("roles have changed", lambda: roles(a, b) == ("Passive", "Active"))
+    pair.activate("a", 3)
+    pair.wait("generation 2 is cleared", lambda: [g.number for g in pair.live()] == [1, 3])
+    assert kept(pair, 1) == {deleted}
+    assert tandem.status_of(1)["waits_for"] == "a person to let go what is kept"
+
+    # What was kept belongs to a process that is gone: the next one of the same name clears it.
+    a.kill()
+    a = pair.start("a")
+    pair.wait("it is Active again", lambda: a.role == "Active")
+    refused = tandem.run("release", topic, "--yes", expected=ExitCode.REFUSED)[1]
+    assert "exists in the cluster and is guarded" in refused
+    unasked = tandem.run("release", deleted, expected=ExitCode.REFUSED)[1]
+    assert "40 records" in unasked
+    assert "no terminal to ask for consent" in unasked
+    assert kept(pair, 1) == {deleted}
+    done = tandem.run("release", deleted, "--yes", "--reason", "not needed any more")[0]
+    assert (done["release"], done["through"], [loss["records"] for loss in done["losses"]]) == (1, 1, [40])
+    pair.wait("generation 1 is gone", lambda: [g.number for g in pair.live()] == [3])
+    assert not list(pair.store.list(pair.data_prefix("a", 1)))
+    nothing = tandem.run("release", deleted, "--yes", expected=ExitCode.USAGE)[1]
+    assert "no generation up to 3 holds" in nothing
+
+
+def removed(pair: Pair, number: int) -> set[str]:
+    """The topics that a generation knows to be gone."""
+    state = pair.generation(number)
+    return set() if state is None else {item.name for item in state.topics.values() if item.removed}
+
+
+def kept(pair: Pair, number: int) -> set[str]:
+    """The topics that a generation keeps although it is cleared."""
+    state = pair.generation(number)
+    if state is None or state.cleared is None:
+        return set()
+    return {state.topics[key.topic_id].name for key in state.cleared.stays}
