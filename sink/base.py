@@ -11,10 +11,14 @@ from backup_avro.errors import DamagedError
 from sink import clock
 from sink.chain.writer import now_ms
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.scan import Chunk
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.track import Track
 
 _LOG = structlog.get_logger()
+_TRIES = 5
+"""Attempts at a chunk, each a quarter of the one before, until it is a trouble."""
+_LONGEST_REST_S = 600.0
 
 
 class BaseLane:
@@ -29,6 +33,7 @@ class BaseLane:
         self._next: dict[TopicPartition, int] = {}
         self._asked: dict[TopicPartition, float] = {}
         self._retry_at: dict[TopicPartition, float] = {}
+        self._unasked: set[TopicPartition] = set()
         self._allowance = 0.0
         self._refilled = clock.now()
 
@@ -46,6 +51,8 @@ class BaseLane:
         if tp in self._waiting:
             self._waiting.remove(tp)
         self._retry_at.pop(tp, None)
+        self._unasked.discard(tp)
+        self._board.trouble.pop(_slow(tp), None)
         if self._next.pop(tp, None) is not None:
             self._source.unassign(tp)
 
@@ -62,6 +69,7 @@ class BaseLane:
         if not self._allowed():
             time.sleep(timeout_s)
             return
+        self._ask()
         for event in self._source.poll(timeout_s):
             if isinstance(event, AtHead):
                 self._at_head(event)
@@ -74,7 +82,7 @@ class BaseLane:
                 self._fault(event, tp, track)
             elif event.leader_id != track.scan.base.leader:
                 self.leader_moved(tp, event.leader_id)
-            elif event.fetch_offset == self._next[tp]:
+            elif event.fetch_offset == self._next[tp] and track.scan.chunk is not None:
                 self._read(event, tp, track)
         self._retry()
 
@@ -94,6 +102,13 @@ class BaseLane:
         self._source.seek(tp, offset)
         self._asked[tp] = clock.now()
 
+    def _ask(self) -> None:
+        """Requests for chunks just begun leave with the next poll. What was waited for before is not their time."""
+        now = clock.now()
+        for tp in self._unasked:
+            self._board.tracks[tp].scan.asked(now=now)
+        self._unasked.clear()
+
     def _allowed(self) -> bool:
         if self._rate is None:
             return True
@@ -106,10 +121,12 @@ class BaseLane:
         chunk = track.scan.begin(now=clock.now(), at=now_ms(self._board.store))
         if chunk is None:
             self._source.unassign(tp)
+            self._unasked.discard(tp)
             del self._next[tp]
             _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
         else:
             self._seek(tp, chunk.low)
+            self._unasked.add(tp)
 
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
         chunk = track.scan.chunk
@@ -133,22 +150,41 @@ class BaseLane:
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
         assert chunk is not None
-        if not track.scan.finish(now=now):
-            _LOG.warning(
-                "a chunk took longer than tombstones allow, reading it again in pieces",
-                topic=tp.topic,
-                partition=tp.partition,
-                low=chunk.low,
-                high=chunk.high,
-            )
+        if track.scan.finish(now=now):
+            self._board.trouble.pop(_slow(tp), None)
+        else:
             self._board.roller.discard(track.key, chunk.attempt)
-        self._begin(tp, track)
+            self._too_slow(tp, track, chunk)
+        if tp not in self._retry_at:
+            self._begin(tp, track)
+
+    def _too_slow(self, tp: TopicPartition, track: Track, chunk: Chunk) -> None:
+        slow = track.scan.slow_in_a_row
+        if slow >= _TRIES:
+            # Every attempt has a number that the chain keeps, so they must not be made without end.
+            self._retry_at[tp] = clock.now() + min(track.scan.limit_s * (slow - _TRIES), _LONGEST_REST_S)
+            self._board.say(
+                _slow(tp),
+                f"{tp.topic}-{tp.partition}: what lies below offset {chunk.high} can't be read in the "
+                f"{track.scan.limit_s:g} s that tombstones allow, however small the pieces; raise scan.rate_limit or "
+                "the topic's delete.retention.ms, or see what slows the brokers, the store or this machine down",
+            )
+            return
+        _LOG.warning(
+            "a chunk took longer than tombstones allow, reading it again in pieces",
+            topic=tp.topic,
+            partition=tp.partition,
+            low=chunk.low,
+            high=chunk.high,
+        )
 
     def _fault(self, fault: FetchFault, tp: TopicPartition, track: Track) -> None:
         chunk = track.scan.chunk
-        assert chunk is not None
         match fault.kind:
+            case FaultKind.OUT_OF_RANGE if chunk is None:
+                pass  # it is begun again after a rest
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > self._next[tp]:
+                assert chunk is not None
                 if fault.log_start >= chunk.high:
                     self._end(tp, track, fault.at)
                 else:
@@ -171,6 +207,7 @@ class BaseLane:
         for attempt in range(track.scan.base.floor, track.scan.base.attempts + 1):
             self._board.roller.discard(track.key, attempt)
         track.scan.start_again(leader=leader, start=track.log_start)
+        self._retry_at.pop(tp, None)
         if tp in self._next:
             self._begin(tp, track)
 
@@ -180,7 +217,12 @@ class BaseLane:
             del self._retry_at[tp]
             track = self._board.tracks[tp]
             chunk = track.scan.chunk
-            if tp in self._next and chunk is not None:
-                self._board.roller.discard(track.key, chunk.attempt)
-                track.scan.give_up()
+            if tp in self._next:
+                if chunk is not None:
+                    self._board.roller.discard(track.key, chunk.attempt)
+                    track.scan.give_up()
                 self._begin(tp, track)
+
+
+def _slow(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return ("slow base", tp)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypedDict
 
 import structlog
 
@@ -38,8 +39,14 @@ _LOG = structlog.get_logger()
 _IDLE_POLL_S = 0.2
 _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
+_SHORTEST_LIMIT_S = 1.0
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
+
+
+class _Promise(TypedDict):
+    limit_s: float
+    best_effort: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +296,9 @@ class Pipeline:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)
+        for track in self._board.tracks.values():  # its topic's configuration may be another one now
+            promise = self._promise(track.retention_s)
+            track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
         added = {
             TopicPartition(topic.name, n): topic
             for topic in survey.topics
@@ -315,6 +325,16 @@ class Pipeline:
             else:
                 self._surveyor.hurry()
 
+    def _promise(self, retention_s: float | None) -> _Promise:
+        """Return how long a chunk may take, and whether small ones count however long they took."""
+        ceiling_s = self._policy.chunk_ceiling_s
+        if retention_s is None:
+            return {"limit_s": ceiling_s, "best_effort": True}
+        best_effort = retention_s < SHORTEST_RETENTION_S
+        limit_s = chunk_limit_s(retention_s, ceiling_s)
+        # What never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
+        return {"limit_s": limit_s if best_effort else max(limit_s, _SHORTEST_LIMIT_S), "best_effort": best_effort}
+
     def _forget(self, topic_id: str) -> None:
         assert self._lanes is not None
         for tp, track in list(self._board.tracks.items()):
@@ -329,11 +349,7 @@ class Pipeline:
     ) -> Track:
         key = PartitionKey(topic.topic_id, tp.partition)
         retention_s = tombstones_promised_s(topic.config)
-        limit_s = (
-            self._policy.chunk_ceiling_s
-            if retention_s is None
-            else chunk_limit_s(retention_s, self._policy.chunk_ceiling_s)
-        )
+        promise = self._promise(retention_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
@@ -353,7 +369,7 @@ class Pipeline:
                 head_at=self._board.at(asked),
                 head_mono=asked,
                 head_offset=end[0],
-                scan=BaseScan(Base(start=min(start, end[0]), end=end[0], leader=leader), limit_s=limit_s),
+                scan=BaseScan(Base(start=min(start, end[0]), end=end[0], leader=leader), **promise),
                 retention_s=retention_s,
             )
         head_at = state.head_at(key)
@@ -366,7 +382,7 @@ class Pipeline:
             head_at=head_at,
             head_mono=asked - max(0.0, (now_ms(self._board.store) - head_at) / 1000),
             head_offset=before.offset,
-            scan=BaseScan(before.base, limit_s=limit_s),
+            scan=BaseScan(before.base, **promise),
             retention_s=retention_s,
             recorded=before,
         )

@@ -2,7 +2,8 @@
 
 Pure: times are arguments. What an attempt read counts only once the whole chunk was read in time: a tombstone is
 promised for `delete.retention.ms` after its first cleaning, so whoever reads an old value must reach its tombstone
-within that time, or must not keep the value. A chunk that took too long is void and is read again in smaller pieces.
+within that time, or must not keep the value. A chunk that took too long is void and is read again in smaller pieces,
+down to single batches. If those take too long as well, it is tried for ever: a base that proves nothing is no backup.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass, replace
 from backup_avro.chain import Base
 
 MIN_CHUNK = 256
-"""Offsets. A chunk this small is taken however long it took: `delete.retention.ms` is then too short for any reader."""
+"""Offsets. Best effort takes a chunk this small however long it took: a shorter promise can't be kept by any reader."""
 
 _FIRST_RATE = 20_000
 _MAX_CHUNK = 1 << 31
+_CAREFUL = 16
+"""So many chunks must count before the size that was too slow last is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +36,28 @@ def chunk_limit_s(delete_retention_s: float, ceiling_s: float = 60.0) -> float:
 
 
 class BaseScan:
-    """Plans one partition's base. At most one chunk is under way; the done ranges are always a suffix of the base."""
+    """Plans one partition's base. At most one chunk is under way; the done ranges are always a suffix of the base.
 
-    def __init__(self, base: Base, *, limit_s: float) -> None:
+    With `best_effort` small chunks count however long they took: where tombstones are promised for too short a time to
+    prove anything (docs/decisions/0004), or are not promised at all. `slow_in_a_row` are attempts that did not count.
+    `limit_s` and `best_effort` follow the topic's configuration.
+    """
+
+    def __init__(self, base: Base, *, limit_s: float, best_effort: bool = False) -> None:
         self._base = replace(base, open=(), void=base.void + tuple(attempt for _, _, attempt in base.open))
-        self._limit_s = limit_s
+        self.limit_s = limit_s
+        self.best_effort = best_effort
         self._size = max(MIN_CHUNK, int(limit_s * _FIRST_RATE))
+        self._too_large = _MAX_CHUNK
+        self._careful = 0
         self._chunk: Chunk | None = None
         self._since = 0.0
         self.slow_chunks = 0
+        self.slow_in_a_row = 0
+
+    @property
+    def _smallest(self) -> int:
+        return MIN_CHUNK if self.best_effort else 1
 
     @property
     def base(self) -> Base:
@@ -82,22 +98,30 @@ class BaseScan:
         self._since = now
         return self._chunk
 
+    def asked(self, *, now: float) -> None:
+        """The first request for the chunk leaves only now: what lies before was waiting, and nothing was read in it."""
+        self._since = now
+
     def finish(self, *, now: float) -> bool:
         """The chunk was read to its end by `now`. Returns False, and makes the attempt void, if that took too long."""
         chunk = self._chunk
         assert chunk is not None
         took = now - self._since
         size = chunk.high - chunk.low
-        if took > self._limit_s:
+        if took > self.limit_s:
             self.slow_chunks += 1
-            if size > MIN_CHUNK:
+            if size > MIN_CHUNK or not self.best_effort:
                 self.give_up()
-                self._size = max(MIN_CHUNK, size // 4)
+                self._size = max(self._smallest, size // 4)
+                self._too_large, self._careful = size, _CAREFUL
+                self.slow_in_a_row += 1
                 return False
-        elif took < self._limit_s / 8:
+        elif took < self.limit_s / 8 and (self._size * 2 < self._too_large or not self._careful):
             self._size = min(_MAX_CHUNK, self._size * 2)
-        elif took > self._limit_s / 2:
-            self._size = max(MIN_CHUNK, self._size // 2)
+        elif took > self.limit_s / 2:
+            self._size = max(self._smallest, self._size // 2)
+        self.slow_in_a_row = 0
+        self._careful = max(0, self._careful - 1)
         done = (chunk.low, chunk.high)
         if self._base.done:
             done = (chunk.low, self._base.done[-1][1])

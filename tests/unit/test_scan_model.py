@@ -15,9 +15,11 @@ from sink.scan import MIN_CHUNK, BaseScan, Chunk, chunk_limit_s
 LIMIT = 10.0
 
 
-def scan(end: int, *, start: int = 0, limit_s: float = LIMIT, base: Base | None = None) -> BaseScan:
+def scan(
+    end: int, *, start: int = 0, limit_s: float = LIMIT, base: Base | None = None, best_effort: bool = False
+) -> BaseScan:
     """A scan of [start, end)."""
-    return BaseScan(base or Base(start=start, end=end, leader=1), limit_s=limit_s)
+    return BaseScan(base or Base(start=start, end=end, leader=1), limit_s=limit_s, best_effort=best_effort)
 
 
 def begin(it: BaseScan, now: float = 0.0) -> Chunk:
@@ -88,7 +90,7 @@ def test_a_slow_chunk_is_void_and_read_again_in_pieces() -> None:
 
 def test_the_smallest_chunk_is_taken_however_long_it_took() -> None:
     """Best effort where the time that tombstones live is too short for anybody; never stuck."""
-    it = scan(10_000, limit_s=0.001)
+    it = scan(10_000, limit_s=0.001, best_effort=True)
     count = 0
     now = 0.0
     while (chunk := it.begin(now=now, at=1)) is not None:
@@ -98,6 +100,46 @@ def test_the_smallest_chunk_is_taken_however_long_it_took() -> None:
         assert it.finish(now=now)
     assert it.base.complete
     assert count == it.slow_chunks == -(-10_000 // MIN_CHUNK)
+
+
+def test_where_tombstones_are_promised_a_slow_chunk_never_counts() -> None:
+    """However small it is: it is read again, down to single offsets, until it is quick enough."""
+    it = scan(1000)
+    sizes = []
+    for attempt in range(1, 12):
+        chunk = begin(it)
+        sizes.append(chunk.high - chunk.low)
+        assert chunk.high == 1000
+        assert not it.finish(now=LIMIT + 0.1)
+        assert it.slow_in_a_row == attempt
+    assert sizes == [1000, 250, 62, 15, 3, 1, 1, 1, 1, 1, 1]
+    assert it.base.done == ()
+    assert not any(it.base.counts(attempt) for attempt in range(1, 12))
+    chunk = begin(it)
+    assert it.finish(now=0.1)
+    assert it.slow_in_a_row == 0
+    assert it.base.done == ((chunk.low, 1000),) == ((999, 1000),)
+    for _ in range(20):
+        begin(it)
+        assert it.finish(now=0.1)
+    chunk = begin(it)
+    assert chunk.high - chunk.low >= 4, "pieces grow again, carefully"
+
+
+def test_the_time_of_a_chunk_begins_when_it_is_asked_for() -> None:
+    """What a rate limit made it wait before is not a time between two records."""
+    it = scan(100)
+    begin(it)
+    it.asked(now=500.0)
+    assert it.finish(now=500.0 + LIMIT)
+
+
+def test_a_promise_may_change_while_a_base_is_read() -> None:
+    """The topic's delete.retention.ms was lowered: what is under way is measured by the new one."""
+    it = scan(10_000_000)
+    begin(it)
+    it.limit_s = LIMIT / 2
+    assert not it.finish(now=0.6 * LIMIT)
 
 
 def test_a_restarted_process_does_not_trust_what_was_under_way() -> None:
