@@ -162,25 +162,41 @@ def select_cut(
 def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:
     """Return all topics by id, each as the newest generation that knows it has it, and which ids are passed over.
 
-    A topic that the newest generation does not know was gone when that one became COMPLETE.
+    What the newest generation does not know was gone when it began, or came after it listed the topics for COMPLETE:
+    then a generation that is still read has it first, and may know the end of a namesake that the newest one has.
     """
     newest_first = sorted(universe, key=lambda g: g.number, reverse=True)
+    newest = newest_first[0]
     topics: dict[str, Topic] = {}
     gone: list[str] = []
     for state in newest_first:
         for topic_id, topic in state.topics.items():
             if topic_id not in topics:
                 topics[topic_id] = topic
-                if topic.removed or state is not newest_first[0]:
+                if topic.removed or (state is not newest and _was_gone(topic_id, state, newest)):
                     gone.append(topic_id)
+    ended = {topic_id for state in newest_first for topic_id, topic in state.topics.items() if topic.removed}
+    lives: dict[str, list[str]] = {}
+    for topic_id in topics.keys() - gone:
+        lives.setdefault(topics[topic_id].name, []).append(topic_id)
+    order = list(topics)
+    for ids in lives.values():  # newest first: the last life of a name that nobody saw the end of
+        ids.sort(key=lambda topic_id: (topic_id in ended, order.index(topic_id)))
+        gone.extend(ids[1:])
     passed_over = set()
-    taken = {topic.name for topic_id, topic in topics.items() if topic_id not in gone}
+    taken = set(lives)
     for topic_id in gone:  # newest first: of several lives of one name the last
         name = topics[topic_id].name
         if not removed or name in taken:
             passed_over.add(topic_id)
         taken.add(name)
     return topics, passed_over
+
+
+def _was_gone(topic_id: str, state: Generation, newest: Generation) -> bool:
+    """Whether a topic that `newest` does not know was gone before that: `state` is sealed, or had read it by then."""
+    bases = [position.base for key, position in state.positions.items() if key.topic_id == topic_id]
+    return state.sealed or any(base.done_at is not None and base.done_at < newest.claim.at for base in bases)
 
 
 def _select_partition(

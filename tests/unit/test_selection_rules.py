@@ -38,6 +38,12 @@ def states(*chains: Chain) -> list[Generation]:
     return [chain.state for chain in chains]
 
 
+def late(chain: Chain) -> Chain:
+    """The chain, claimed when all others had been read through: topics that it does not know were gone by then."""
+    chain.state.claim = replace(chain.state.claim, at=1000)
+    return chain
+
+
 def scanned(number: int, start: int, end: int, offset: int) -> Chain:
     """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`."""
     chain = Chain(number=number, instance="b", incarnation="b-1").open()
@@ -137,7 +143,7 @@ def test_a_moment_inside_of_what_another_one_scanned_is_not_filled_up() -> None:
 
 def test_a_tainted_generation_is_read_with_a_warning() -> None:
     """It is all that there is; before its taint nothing is to be warned of. What another has without doubt wins."""
-    tainted = complete_generation(2, {K: 20}).taint(15)
+    tainted = late(complete_generation(2, {K: 20}).taint(15))
     found = only(select(states(tainted)))
     assert found.end == 20
     assert found.warning == "tainted above offset 15: a gap"
@@ -152,7 +158,7 @@ def test_a_tainted_generation_is_read_with_a_warning() -> None:
 
 def test_a_cut_log_is_not_mixed() -> None:
     """A partition that was frozen because the log was cut keeps its own history; the log's present one is preferred."""
-    frozen = complete_generation(2, {K: 20}).taint(20, cut_at=12)
+    frozen = late(complete_generation(2, {K: 20}).taint(20, cut_at=12))
     longer = complete_generation(1, {K: 30, U: 1}, epoch=2).taint(0, of=U)
     assert only(select(states(longer, frozen))).generations == (1,)
     assert only(select(states(frozen))).end == 20
@@ -173,7 +179,7 @@ def test_a_partition_that_came_later_is_found_where_it_is() -> None:
     newer = complete_generation(2, {K: 12, U: 5}).taint(11)
     assert {p.key: p.generations for p in select(states(old, newer)).partitions} == {K: (1, 2), U: (2,)}
     assert {p.key for p in select(states(old, newer), number=1).partitions} == {K}
-    gone = complete_generation(3, {U: 7})
+    gone = late(complete_generation(3, {U: 7}))
     assert [p.key for p in select(states(old, newer, gone)).partitions] == [U]
     assert {p.key for p in select(states(old, newer, gone), removed=True).partitions} == {K, U}
 
@@ -191,6 +197,29 @@ def test_the_last_backup_of_a_deleted_topic_can_be_selected() -> None:
     newer = complete_generation(2, {K: 20}).state
     assert [state.number for state in restorable([kept, newer])] == [2, 1]
     assert select([kept, newer], number=1).partitions[0].end == 20, "what the newer one holds above is added"
+
+
+def test_a_topic_that_came_while_another_generation_became_complete_is_not_left_out() -> None:
+    """The former Active, which reads on, has it first. What it had read by the claim, or sealed since, was gone."""
+    former, newest = complete_generation(1, {K: 10, U: 3}), complete_generation(2, {K: 10}, instance="b")
+    assert {item.key: item.end for item in select(states(former, newest)).partitions} == {K: 10, U: 3}
+    assert [item.key for item in select(states(former, late(newest))).partitions] == [K]
+    newest = complete_generation(2, {K: 10}, instance="b")
+    assert [item.key for item in select(states(former.seal(), newest)).partitions] == [K]
+
+
+def test_of_two_lives_of_a_name_the_one_is_read_that_nobody_saw_the_end_of() -> None:
+    """A topic was created again while the newest generation, which knows the old life, became COMPLETE."""
+    former, newest = complete_generation(1, {K: 10}), complete_generation(2, {K: 10}, instance="b")
+    again = key("again")
+    former.commit(
+        {again: position(5)}, part(0, 4, of=again), topics=(topic(removed=True), topic("t", topic_id="again"))
+    )
+    assert {item.key: item.end for item in select(states(former, newest)).partitions} == {again: 5}
+    assert {item.key: item.end for item in select(states(former, newest), removed=True).partitions} == {again: 5}
+    unseen = complete_generation(1, {U: 10})
+    unseen.append(Kind.COMMIT, topics=(replace(topic("u"), name="t"),))
+    assert [item.key for item in select(states(unseen, newest)).partitions] == [K]
 
 
 def test_partitions_are_chosen_named_or_left_out() -> None:
