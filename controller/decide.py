@@ -235,12 +235,15 @@ def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation
 
 def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
+    if (Seal.__name__, number) in seen.tasks:
+        return []  # SEALED says that all up to it is covered, so nothing is read on while it is on its way
     pipeline = seen.pipelines.get(number)
     successor = coverage.successor(generation, seen.generations)
     if successor is None or seen.guarded is None:
         return _keep_running(number, pipeline, seen, policy)
     covered = not coverage.uncovered(successor, generation, seen.guarded)
-    stopped = pipeline is None or pipeline.drained_mono is not None
+    starting = (StartPipeline.__name__, number) in seen.tasks
+    stopped = not starting and (pipeline is None or pipeline.drained_mono is not None)
     if stopped and covered:
         return [Seal(generation=number, successor=successor.number, reason=Reason.COVERED)]
     if pipeline is None:

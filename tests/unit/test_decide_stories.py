@@ -399,6 +399,29 @@ def test_halted_stays_halted() -> None:
     assert decisions.decide(Role.HALTED, look(), POLICY).role is Role.HALTED
 
 
+@pytest.mark.parametrize(
+    "trouble",
+    [{"guarded": None}, {}, {"guarded": guarded(topic(), topic("u"))}],
+    ids=["no answer of the brokers", "the successor is tainted", "a topic came that nobody covers"],
+)
+def test_nothing_is_read_on_while_a_seal_is_on_its_way(trouble: dict[str, Any]) -> None:
+    """Else SEALED comes after records that nobody covers: a pipeline that was drained is left alone until then."""
+    successor = peers(2) if trouble else peers(2).taint(10)
+    long_drained = replace(DRAINED, drained_mono=400.0)
+    one = mine(1)
+    one.commit({key("u"): position(0)})
+    for tasks, expected in ((frozenset[tuple[str, int]](), [1]), (frozenset({("Seal", 1)}), [])):
+        seen = look(one, successor, pipelines={1: long_drained}, tasks=tasks, **trouble)
+        actions = decisions.decide(Role.PASSIVE, seen, POLICY).actions
+        assert [action.generation for action in actions if isinstance(action, StartPipeline)] == expected
+
+
+def test_nothing_is_sealed_while_a_pipeline_is_being_started() -> None:
+    """It would be read on in the middle of sealing."""
+    seen = look(mine(1), peers(2), tasks=frozenset({("StartPipeline", 1)}))
+    assert decisions.decide(Role.PASSIVE, seen, POLICY).actions == ()
+
+
 def test_the_newest_sealed_generations_are_retained() -> None:
     """The youngest k sealed ones stay for deeper windows; one that is let go in part counts no more."""
     policy = replace(POLICY, retain_generations=1)
