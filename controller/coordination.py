@@ -19,7 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
-from backup_avro.errors import DamagedError, PermanentError, TransientError
+from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
 from controller.observation import Activation, Peer, Twin
 from sink.source import client_config
 from sink.source.cluster import ClusterAdmin
@@ -28,6 +28,15 @@ from sink.source.errors import TopicExistsError
 _LOG = structlog.get_logger()
 _POLL_S = 0.2
 _ANSWER_S = 10.0
+_CREATE_AGAIN_S = 5.0
+# What librdkafka and brokers say of a topic that is not there.
+_GONE = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 (the library's documented name)
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 (likewise)
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 class CoordinationError(TransientError):
@@ -75,6 +84,7 @@ class Bulletin:
                     target=message.target,
                     generation=message.generation,
                     reason=message.reason or "",
+                    by_person=message.instance not in {self._me, self._peer},
                 )
             if message.instance in {self._me, self._peer} and message.incarnation != self._incarnation:
                 key = (message.instance, message.incarnation)
@@ -103,10 +113,10 @@ class Bulletin:
             if not twins:
                 return Twin()
             staying = [v for v in twins if not v.left]
-            heard = [v.heard_mono for v in staying if v.heard_mono is not None]
+            heard = {v.incarnation: v.heard_mono for v in staying if v.heard_mono is not None}
             newest = self._voices.get((self._me, self._newest.get(self._me, "")))
             known = newest is not None and not newest.left
-            return Twin(known=known, heard_mono=max(heard, default=None), left=not staying)
+            return Twin(known=known, heard_mono=max(heard.values(), default=None), left=not staying, incarnations=heard)
 
     def activations(self) -> tuple[Activation, ...]:
         """Return the last ACTIVATE of each sender."""
@@ -120,7 +130,11 @@ class Bulletin:
 
 
 class CoordinationTopic:
-    """Reads the pair's partition from the beginning, in a thread, into a bulletin; publishes without waiting."""
+    """Reads the pair's partition from the beginning, in a thread, into a bulletin; publishes without waiting.
+
+    If somebody deletes the topic while it is in use, it is created again, as at the start. No backup depends on what
+    was in it.
+    """
 
     def __init__(
         self,
@@ -145,6 +159,7 @@ class CoordinationTopic:
         self._wake: threading.Event | None = None
         self._thread = threading.Thread(target=self._run, name="coordination", daemon=True)
         self._failing: str | None = None
+        self._gone = threading.Event()
 
     def start(self, wake: threading.Event) -> None:
         """Create the topic if it is missing, check it, begin to read. `wake` is set when a message came.
@@ -157,7 +172,14 @@ class CoordinationTopic:
         self._producer = Producer(
             client_config.for_confluent(
                 self._props,
-                **{"acks": "all", "linger.ms": 0, "message.timeout.ms": 30_000, "logger": _LibrdkafkaLog()},
+                **{
+                    "acks": "all",
+                    "linger.ms": 0,
+                    "message.timeout.ms": 30_000,
+                    # How long an unknown topic may be one that brokers have yet to hear of. It was there at the start.
+                    "topic.metadata.propagation.max.ms": 5_000,
+                    "logger": _LibrdkafkaLog(),
+                },
             )
         )
         self._thread.start()
@@ -196,6 +218,8 @@ class CoordinationTopic:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._fail(str(error))
+            if error.code() in _GONE:
+                self._gone.set()
         elif self._failing is not None:
             _LOG.info("coordination topic takes messages again", topic=self._topic)
             self._failing = None
@@ -212,15 +236,40 @@ class CoordinationTopic:
             except KafkaException as error:
                 _LOG.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
                 self._stopped.wait(1.0)
+            if self._gone.is_set():
+                self._create_again()
+
+    def _create_again(self) -> None:
+        told = False
+        while not self._stopped.is_set():
+            try:
+                count = ensure_topic(self._admin, self._topic, self._replication_factor)
+            except TandemError as error:
+                if not told:
+                    _LOG.warning(
+                        "the coordination topic is gone and can't be created, trying again",
+                        topic=self._topic,
+                        error=str(error),
+                    )
+                told = True
+                self._stopped.wait(_CREATE_AGAIN_S)
+            else:
+                self._partition = partition_of(self._identity.pair, count)
+                self._gone.clear()
+                return
 
     def _read(self) -> None:
+        """Read until told to stop, or until the log is another one, whose offsets begin again.
+
+        Which offsets are live in the old one says nothing of those in the new one, so that is read from its beginning.
+        """
         consumer = open_consumer(self._props)
         try:
             where = ConfluentPartition(self._topic, self._partition, OFFSET_BEGINNING)
             _, end = consumer.get_watermark_offsets(where, timeout=_ANSWER_S)
             consumer.assign([where])
             next_offset = 0
-            while not self._stopped.is_set():
+            while not self._stopped.is_set() and not self._gone.is_set():
                 if next_offset >= end or consumer.position([where])[0].offset >= end:
                     self._caught_up.set()
                 message = consumer.poll(_POLL_S)
@@ -229,6 +278,9 @@ class CoordinationTopic:
                 if message.error():
                     self._complain(message.error())
                     continue
+                if message.offset() < next_offset:
+                    _LOG.warning("the coordination topic has begun again, reading it anew", topic=self._topic)
+                    return
                 next_offset = message.offset() + 1
                 self._take(message, live=message.offset() >= end)
         finally:
