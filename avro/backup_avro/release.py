@@ -45,10 +45,9 @@ class Release:
 
 def released(releases: Iterable[Release], generation: Generation) -> frozenset[PartitionKey]:
     """Return the partitions of `generation` that some release names."""
-    mine = [release for release in releases if generation.number <= release.through]
-    if not mine:
-        return frozenset()
-    return frozenset(key for key in generation.positions if any(r.names(generation.number, key) for r in mine))
+    return frozenset(
+        key for release in releases for key in generation.positions if release.names(generation.number, key)
+    )
 
 
 def encode_release(release: Release) -> bytes:

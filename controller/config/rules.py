@@ -28,7 +28,7 @@ _INTERNAL: Final = frozenset(
         "__remote_log_metadata",
     }
 )
-_FOLDERS: Final = frozenset({"generations", "pins", "checkpoints"})
+_FOLDERS: Final = frozenset({"generations", "pins", "checkpoints", "releases"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}

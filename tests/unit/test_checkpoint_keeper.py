@@ -284,6 +284,18 @@ def test_when_it_is_time_to_look(store: MemoryStore) -> None:
     assert mine.due(131.2, frozenset({"request"}))
 
 
+def test_one_that_was_deleted_and_asked_for_again_is_another_one(store: MemoryStore) -> None:
+    """What was read before the deletion decides nothing: no pin, no entry, no outcome."""
+    backup = completed(store)
+    asked = request(store)
+    mine = keeper(store)
+    checkpoints.delete(store, PAIR, asked.id)
+    request(store, 30, nonce="b" * 32)
+    before = dict(store.objects)
+    mine.finish(backup.writer, GUARDED)
+    assert store.objects == before
+
+
 # --- holding and deleting ---------------------------------------------------------------------------------------------
 
 
