@@ -175,21 +175,24 @@ def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str,
                 topics[topic_id] = topic
                 if topic.removed or (state is not newest and _was_gone(topic_id, state, newest)):
                     gone.append(topic_id)
+    # A life that nobody has read through yet stands for no other one.
+    restored = {key.topic_id for state in newest_first for key in state.positions if state.usable(key)}
     ended = {topic_id for state in newest_first for topic_id, topic in state.topics.items() if topic.removed}
     lives: dict[str, list[str]] = {}
     for topic_id in topics.keys() - gone:
         lives.setdefault(topics[topic_id].name, []).append(topic_id)
     order = list(topics)
     for ids in lives.values():  # newest first: the last life of a name that nobody saw the end of
-        ids.sort(key=lambda topic_id: (topic_id in ended, order.index(topic_id)))
+        ids.sort(key=lambda topic_id: (topic_id not in restored, topic_id in ended, order.index(topic_id)))
         gone.extend(ids[1:])
     passed_over = set()
-    taken = set(lives)
+    taken = {name for name, ids in lives.items() if ids[0] in restored}
     for topic_id in gone:  # newest first: of several lives of one name the last
         name = topics[topic_id].name
         if not removed or name in taken:
             passed_over.add(topic_id)
-        taken.add(name)
+        if topic_id in restored:
+            taken.add(name)
     return topics, passed_over
 
 
