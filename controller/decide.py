@@ -134,12 +134,12 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
         return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
     mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
     foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g, seen)]
+    held = [g for g in mine if g.holder == seen.incarnation]
     if foreign:
-        if _twin_alive(seen, policy):
+        if _twin_first(foreign, held, seen, policy):
             return Decision(role=Role.PASSIVE, actions=(), reason=Reason.TWIN_ALIVE)
         takeovers = tuple(TakeOver(generation=g.number, reason=Reason.RESTARTED) for g in foreign)
         return Decision(role=role, actions=_not_under_way(takeovers, seen), reason=Reason.RESTARTED)
-    held = [g for g in mine if g.holder == seen.incarnation]
     actions: list[Action] = []
     for generation in held:
         actions.extend(_duty(generation, seen, policy))
@@ -166,14 +166,25 @@ def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Acti
     return tuple(a for a in actions if isinstance(a, Halt) or (type(a).__name__, a.generation) not in seen.tasks)
 
 
-def _twin_alive(seen: Observation, policy: Policy) -> bool:
+def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observation, policy: Policy) -> bool:
+    """Whether another process with my name goes before me in taking over what an earlier one left.
+
+    One that holds a chain is at work. Of those that only wait, like me, one must begin: who holds anything already,
+    else the one whose incarnation sorts lowest, once a process at work has had the time to be heard.
+    """
     twin = seen.twin
     grace = 3 * policy.heartbeat_s
+    young = seen.now_mono - seen.started_mono < grace
     if twin.left:
         return False
-    if twin.heard_mono is not None:
-        return seen.now_mono - twin.heard_mono < grace
-    return twin.known and seen.now_mono - seen.started_mono < grace
+    if twin.heard_mono is None:
+        return twin.known and young
+    if seen.now_mono - twin.heard_mono >= grace:
+        return False
+    heard = [incarnation for incarnation, at in twin.incarnations.items() if seen.now_mono - at < grace]
+    if not heard or any(g.holder in heard for g in foreign):
+        return True
+    return young or (not held and min(heard) < seen.incarnation)
 
 
 def _role(held: list[Generation], seen: Observation) -> Role:
@@ -281,12 +292,15 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
 def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
     if seen.guarded is None:
         return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS, ""
-    if any(_building(g, seen, policy) for g in seen.generations):
-        return [], Reason.STEADY, ""
     number = seen.newest + 1
+    building = any(_building(g, seen, policy) for g in seen.generations)
     for activation in seen.activations:
-        if activation.target == seen.me and activation.generation == number:
+        # Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number
+        # alone, so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
+        if activation.target == seen.me and activation.generation == number and (activation.by_person or not building):
             return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED, ""
+    if building:
+        return [], Reason.STEADY, ""
     active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
     if active is None:
         return _first_turn(number, seen, policy)

@@ -53,7 +53,7 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
             f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
         )
     base = seen.active or chosen(seen)
-    _refuse_unready(seen, base)
+    _refuse_unready(seen, base, force=force)
     assert base is not None
     target = to or next(name for name in seen.instances if name != base.instance)
     warnings = _warnings(seen, base, target, force=force)
@@ -72,7 +72,7 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
     )
 
 
-def _refuse_unready(seen: Sight, base: Generation | None) -> None:
+def _refuse_unready(seen: Sight, base: Generation | None, *, force: bool) -> None:
     if base is None:
         worst = next(iter(problems(seen)), None)
         raise RefusedError(
@@ -85,18 +85,33 @@ def _refuse_unready(seen: Sight, base: Generation | None) -> None:
             f"{seen.brokers.guarded.cluster_id}",
             remedy="check kafka.bootstrap.servers, pair and store.root of this configuration",
         )
-    for building in seen.building:
-        if seen.alive(building.instance):
-            done, total = progress(seen, building)
+    for building in _under_construction(seen):
+        if not force:
             raise RefusedError(
-                f"generation {building.number} is already being built by {building.instance}, which is alive: "
-                f"{done} of {total} partitions are read through ({building.claim.reason})",
-                remedy="wait for it: it is the handover; `tandem status` shows how far it is",
+                f"{_how_far(seen, building)} ({building.claim.reason})",
+                remedy="wait for it: it is the handover; `tandem status` shows how far it is. "
+                "If it never ends, --force has another one built beside it",
             )
+
+
+def _under_construction(seen: Sight) -> list[Generation]:
+    return [building for building in seen.building if seen.alive(building.instance)]
+
+
+def _how_far(seen: Sight, building: Generation) -> str:
+    done, total = progress(seen, building)
+    return (
+        f"generation {building.number} is already being built by {building.instance}, which is alive: "
+        f"{done} of {total} partitions are read through"
+    )
 
 
 def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
     found = [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
+    found += [
+        f"{_how_far(seen, building)}; the new one is built beside it, and it is given up when that is complete"
+        for building in _under_construction(seen)
+    ]
     if not seen.alive(target):
         if not force:
             others = [name for name in seen.instances if seen.alive(name)]

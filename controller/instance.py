@@ -24,6 +24,7 @@ from controller.decide import (
     Decision,
     Drain,
     Halt,
+    Reason,
     Seal,
     StartPipeline,
     TakeOver,
@@ -195,6 +196,12 @@ class Instance:
             self._heartbeat_mono = 0.0
         if self._last is None or (self._last.reason, self._last.detail) != (decision.reason, decision.detail):
             _LOG.info("decision", role=decision.role.value, reason=decision.reason.value)
+            if decision.reason is Reason.TWIN_ALIVE:
+                _LOG.warning(
+                    "another process runs under this instance name; waiting until it is gone",
+                    others=sorted(self._parts.bulletin.twin().incarnations),
+                    remedy="run one process per instance name: stop one of them",
+                )
         self._last = decision
 
     def _execute(self, action: Action) -> None:

@@ -53,21 +53,26 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin:
-    """Another incarnation under my own instance name: `heard_mono` as for the peer; `left` if it said goodbye."""
+    """Other incarnations under my own instance name: `heard_mono` as for the peer; `left` if all said goodbye.
+
+    `incarnations` are those that were heard and have not left, with the moment.
+    """
 
     known: bool = False
     heard_mono: float | None = None
     left: bool = False
+    incarnations: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """An ACTIVATE message: somebody asks `target` to build generation `generation`."""
+    """An ACTIVATE message: somebody asks `target` to build generation `generation`; `by_person`: not an instance."""
 
     request_id: str
     target: str
     generation: int
     reason: str
+    by_person: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,9 @@ def failover(
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Ask an instance that is silent, too.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Ask a silent instance too, or beside a build that never ends.")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
     output_: OutputOption = OutputFormat.TABLE,

@@ -74,6 +74,9 @@ class ChainReader:
     def refresh(self, *, tolerant: bool = False) -> list[Generation]:
         """Read on to the heads of all chains; return the generations that are not wholly cleared, ascending.
 
+        A claim whose owner died before OPEN is left out as soon as a newer generation is COMPLETE: nobody will build it
+        any more, and there is nothing to clear. Should its owner wake up and open it after all, it is there again.
+
         Raises DamagedError on a broken chain, StoreTransientError and other store errors. If `tolerant`, a broken chain
         is left out and named in `damaged`: what can't be read covers nothing, so nothing is let go because of it. One
         that a newer release wrote is never left out: NewerFormatError.
@@ -94,7 +97,12 @@ class ChainReader:
                     raise
             else:
                 self._damaged.pop(number, None)
-        return [state for _, state in sorted(self._generations.items()) if not state.gone]
+        complete = max((number for number, state in self._generations.items() if state.complete), default=0)
+        return [
+            state
+            for number, state in sorted(self._generations.items())
+            if not state.gone and (state.seq > 0 or number > complete)
+        ]
 
     def _read_on(self, number: int) -> None:
         state = self._generations.get(number)

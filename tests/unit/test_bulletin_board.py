@@ -66,7 +66,7 @@ def test_an_earlier_life_is_a_twin_until_it_said_goodbye() -> None:
     it.take(message("a", life="0"), live=False, now_mono=1.0)
     assert it.twin() == Twin(known=True)
     it.take(message("a", life="0"), live=True, now_mono=3.0)
-    assert it.twin() == Twin(known=True, heard_mono=3.0)
+    assert it.twin() == Twin(known=True, heard_mono=3.0, incarnations={"a-0": 3.0})
     it.take(message("a", Event.LEAVING, life="0"), live=True, now_mono=4.0)
     assert it.twin() == Twin(left=True)
 
@@ -76,7 +76,7 @@ def test_one_goodbye_is_not_everybodys() -> None:
     it = bulletin()
     it.take(message("a", life="x"), live=True, now_mono=1.0)
     it.take(message("a", Event.LEAVING, life="y"), live=True, now_mono=2.0)
-    assert it.twin() == Twin(known=False, heard_mono=1.0, left=False)
+    assert it.twin() == Twin(known=False, heard_mono=1.0, left=False, incarnations={"a-x": 1.0})
 
 
 def test_the_last_request_of_each_sender_counts() -> None:
@@ -88,7 +88,7 @@ def test_the_last_request_of_each_sender_counts() -> None:
     it.take(message("x", Event.ACTIVATE, generation=3), live=True, now_mono=0.0)
     assert it.activations() == (
         Activation(request_id="r", target="a", generation=3, reason=""),
-        Activation(request_id="r", target="b", generation=3, reason="by hand"),
+        Activation(request_id="r", target="b", generation=3, reason="by hand", by_person=True),
     )
     assert it.peer().heard_mono == 0.0
     assert {event for _, event in it.latest()} == {Event.ACTIVATE}

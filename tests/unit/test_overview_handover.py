@@ -88,11 +88,14 @@ def test_refused_on_nothing(store: ObjectStore) -> None:
 
 
 def test_refused_while_somebody_alive_builds(store: ObjectStore) -> None:
-    """A handover under way is named instead of a second one being asked for, even with --force."""
+    """A handover under way is named instead of a second one being asked for; --force builds beside one without end."""
     completed(store)
     begin(store, 2, "b")
     with pytest.raises(RefusedError, match="generation 2 is already being built by b, which is alive: 1 of 1"):
-        asked(store, force=True)
+        asked(store)
+    found = asked(store, force=True)
+    assert (found.generation, found.target) == (3, "b")
+    assert "the new one is built beside it" in found.warnings[0]
 
 
 def test_a_dead_builder_is_no_obstacle(store: ObjectStore) -> None:

@@ -1,0 +1,245 @@
+"""Builds that never end, twins that wait for each other, claims never opened, what is kept after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from chains import Chain, complete_generation, guarded, key, position, topic
+from doubles import MemoryStore
+
+from backup_avro import layout
+from backup_avro.chain import Base, Claim
+from backup_avro.chain_json import encode_claim
+from backup_avro.coordination import CoordinationMessage, Event
+from controller.coordination import Bulletin
+from controller.decide import AskPeer, ClaimNext, Clear, Decision, Drain, Reason, Seal, TakeOver, decide
+from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
+from sink.chain.reader import ChainReader
+
+K, U = key(), key("u")
+POLICY = Policy(
+    first="a",
+    rotation_interval_s=1000.0,
+    liveness_timeout_s=60.0,
+    peer_timeout_s=30.0,
+    handover_timeout_s=20.0,
+    heartbeat_s=5.0,
+    flush_interval_s=10.0,
+)
+RUNNING = PipelineState(started_mono=0.0)
+
+
+def look(*chains: Chain, me: str = "a", incarnation: str = "", **how: Any) -> Decision:
+    """What instance `me` decides 500 s after its start, long after the rotation is due; the other one is well."""
+    states = tuple(chain.state for chain in chains)
+    fields: dict[str, Any] = {
+        "now_mono": 500.0,
+        "at": 5_000_000,
+        "me": me,
+        "incarnation": incarnation or f"{me}-1",
+        "started_mono": 0.0,
+        "generations": states,
+        "newest": max((state.number for state in states), default=0),
+        "guarded": guarded(topic()),
+        "peer": Peer(instance="b" if me == "a" else "a", heard_mono=499.0, progressed_mono=499.0),
+    }
+    return decide(Role.PASSIVE, Observation(**(fields | how)), POLICY)
+
+
+def building(number: int, instance: str) -> Chain:
+    """A generation whose base is not done, and perhaps never will be."""
+    chain = Chain(number=number, instance=instance, incarnation=f"{instance}-1").open()
+    return chain.commit({K: position(10, base=Base(start=0, end=10, leader=1))})
+
+
+def asks(target: str, generation: int, *, by_person: bool) -> tuple[Activation, ...]:
+    """A request."""
+    return (Activation(request_id="x", target=target, generation=generation, reason="why", by_person=by_person),)
+
+
+# --- builds that never end --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("builder", ["a", "b"])
+@pytest.mark.parametrize("target", ["a", "b"])
+def test_a_person_may_start_another_build_beside_one_that_never_ends(builder: str, target: str) -> None:
+    """Whoever builds and whoever is asked; the next number is built, and nobody stops what it passes over yet."""
+    active = complete_generation(1, {K: 10})
+    endless = building(2, builder)
+    held = {1: RUNNING} if target == "a" else {}
+    pipelines = held | ({2: RUNNING} if builder == target else {})
+    decision = look(active, endless, me=target, activations=asks(target, 3, by_person=True), pipelines=pipelines)
+    assert decision.actions == (ClaimNext(generation=3, reason=Reason.ASKED, detail="why"),)
+
+
+def test_an_instance_asks_nobody_to_build_beside_a_build() -> None:
+    """Its request is from a time when nobody built: both would build without end, each because of the other."""
+    active, endless = complete_generation(1, {K: 10}), building(2, "b")
+    late = asks("b", 3, by_person=False)
+    assert look(active, endless, me="b", activations=late, pipelines={2: RUNNING}).actions == ()
+    assert not any(isinstance(action, AskPeer) for action in look(active, endless, pipelines={1: RUNNING}).actions)
+
+
+def test_a_request_is_granted_once() -> None:
+    """It names a number. Taken, it counts no more, however long the new build takes."""
+    active, endless, another = complete_generation(1, {K: 10}), building(2, "b"), building(3, "b")
+    decision = look(
+        active, endless, another, me="b", activations=asks("b", 3, by_person=True), pipelines={2: RUNNING, 3: RUNNING}
+    )
+    assert decision.actions == ()
+
+
+def test_the_build_that_was_passed_over_is_given_up() -> None:
+    """Once the newer one is COMPLETE it is drained and cleared, and the Active hands over to the newer one."""
+    active, endless, newer = (
+        complete_generation(1, {K: 10}),
+        building(2, "b"),
+        complete_generation(3, {K: 10}, instance="b"),
+    )
+    of_b = look(active, endless, newer, me="b", at=500_000, pipelines={2: RUNNING, 3: RUNNING}).actions
+    assert of_b == (Drain(generation=2, reason=Reason.SUPERSEDED),)
+    drained = replace(RUNNING, draining=True, drained_mono=490.0)
+    of_b = look(active, endless, newer, me="b", at=500_000, pipelines={2: drained, 3: RUNNING}).actions
+    assert [type(action) for action in of_b] == [Clear]
+    of_a = look(active, endless, newer, at=500_000, pipelines={1: drained}).actions
+    assert of_a == (Seal(generation=1, successor=3, reason=Reason.COVERED),)
+
+
+def test_requests_of_persons_and_instances_are_told_apart() -> None:
+    """By who sent them: an instance sends under its own name."""
+    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+    for sender in ("a", "b", "cli"):
+        message = CoordinationMessage(
+            event=Event.ACTIVATE,
+            pair=PAIR,
+            instance=sender,
+            incarnation=f"{sender}-9",
+            cluster_id="c",
+            request_id=sender,
+            at=1,
+            target="a",
+            generation=3,
+        )
+        bulletin.take(message, live=True, now_mono=1.0)
+    assert {one.request_id: one.by_person for one in bulletin.activations()} == {"a": False, "b": False, "cli": True}
+
+
+# --- twins ------------------------------------------------------------------------------------------------------------
+
+
+def left_by(incarnation: str) -> Chain:
+    """A generation of a that an earlier process held."""
+    return complete_generation(1, {K: 10}).takeover(incarnation)
+
+
+def twins(**heard: float) -> Twin:
+    """Other processes under the name a, by incarnation (with _ for -), with when they were heard."""
+    named = {name.replace("_", "-"): at for name, at in heard.items()}
+    return Twin(known=True, heard_mono=max(named.values()), incarnations=named)
+
+
+TAKE = (TakeOver(generation=1, reason=Reason.RESTARTED),)
+
+
+def test_of_two_restarted_twins_one_goes_on() -> None:
+    """Each hears the other: they once waited for each other for ever. The other one waits on, and takes over later."""
+    chain = left_by("a-0")
+    assert look(chain, incarnation="a-5", twin=twins(a_7=499.0)).actions == TAKE
+    waiting = look(chain, incarnation="a-7", twin=twins(a_5=499.0))
+    assert (waiting.actions, waiting.reason) == ((), Reason.TWIN_ALIVE)
+    won = left_by("a-5")
+    assert look(won, incarnation="a-7", twin=twins(a_5=499.0)).reason is Reason.TWIN_ALIVE
+    assert look(won, incarnation="a-7", twin=twins(a_5=484.0)).actions == TAKE, "that one is gone"
+
+
+def test_a_process_at_work_is_not_displaced_by_one_that_sorts_lower() -> None:
+    """It holds the chain and is heard."""
+    assert look(left_by("a-9"), incarnation="a-5", twin=twins(a_9=499.0)).reason is Reason.TWIN_ALIVE
+    three = look(left_by("a-9"), incarnation="a-5", twin=twins(a_9=495.0, a_7=499.0))
+    assert three.reason is Reason.TWIN_ALIVE
+
+
+def test_a_process_at_work_is_given_the_time_to_be_heard() -> None:
+    """Whoever sorts lowest does not begin before three heartbeats are over."""
+    chain = left_by("a-0")
+    assert look(chain, incarnation="a-5", twin=twins(a_7=499.0), started_mono=490.0).reason is Reason.TWIN_ALIVE
+    assert look(chain, incarnation="a-5", twin=twins(a_7=499.0), started_mono=485.0).actions == TAKE
+
+
+def test_who_holds_something_takes_the_rest_over() -> None:
+    """A waiting twin that sorts lower waits for it: if it waited too, what is left would be nobody's."""
+    rest, mine = left_by("a-0"), complete_generation(2, {K: 10}).takeover("a-7")
+    decision = look(rest, mine, incarnation="a-7", twin=twins(a_5=499.0), pipelines={2: RUNNING})
+    assert TakeOver(generation=1, reason=Reason.RESTARTED) in decision.actions
+    other = look(rest, mine, incarnation="a-5", twin=twins(a_7=499.0))
+    assert other.reason is Reason.TWIN_ALIVE
+
+
+def test_who_is_heard_is_told_by_incarnation() -> None:
+    """Those that left, and those only known from before, are not among them."""
+    bulletin = Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1")
+
+    def say(incarnation: str, event: Event, now: float, *, live: bool = True) -> None:
+        message = CoordinationMessage(
+            event=event,
+            pair=PAIR,
+            instance="a",
+            incarnation=incarnation,
+            cluster_id="c",
+            request_id="r",
+            at=1,
+        )
+        bulletin.take(message, live=live, now_mono=now)
+
+    say("a-0", Event.PROGRESS, 1.0, live=False)
+    say("a-2", Event.PROGRESS, 5.0)
+    say("a-3", Event.PROGRESS, 6.0)
+    say("a-3", Event.LEAVING, 7.0)
+    assert bulletin.twin().incarnations == {"a-2": 5.0}
+
+
+# --- claims that were never opened ------------------------------------------------------------------------------------
+
+
+def test_a_claim_that_was_never_opened_is_forgotten_when_it_is_not_needed() -> None:
+    """Its owner died before OPEN, and nobody else may open it: it would be shown and looked at for ever."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[TopicSpec("t")])
+    one.commit(records("t", 0, range(5)))
+    one.complete()
+    claim = Claim(
+        generation=2,
+        pair=PAIR,
+        instance="b",
+        incarnation="b-1",
+        cluster_id="cluster-1",
+        nonce="0" * 16,
+        at=1,
+        reason="test",
+    )
+    store.put_if_absent(layout.claim_key(PAIR, 2), encode_claim(claim))
+    reader = ChainReader(store, PAIR)
+    assert [state.number for state in reader.refresh()] == [1, 2], "somebody may be about to open it"
+    three = Backup.claim(store, topics=[TopicSpec("t")], number=3)
+    three.commit(records("t", 0, range(5)))
+    assert [state.number for state in reader.refresh()] == [1, 2, 3]
+    three.complete()
+    assert [state.number for state in reader.refresh()] == [1, 3]
+    assert reader.newest == 3
+    assert [state.number for state in ChainReader(store, PAIR).refresh()] == [1, 3]
+
+
+def test_what_is_kept_is_taken_over_when_it_can_go() -> None:
+    """After a restart nobody held what had been cleared in part: what was covered later was never let go."""
+    kept = complete_generation(1, {K: 10, U: 5}).seal().clearing(stays=[U]).cleared().takeover("a-0")
+    newer = complete_generation(2, {K: 10}, instance="b")
+    assert look(kept, newer).actions == (), "there is nothing to do yet"
+    both = guarded(topic(), topic("u"))
+    covering = complete_generation(3, {K: 10, U: 5}, instance="b")
+    assert look(kept, newer, covering, guarded=both).actions == TAKE
+    mine = kept.takeover("a-1")
+    actions = look(mine, newer, covering, guarded=both).actions
+    assert [type(action) for action in actions] == [Clear]
