@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from instances import Instance, Pair, store_section
@@ -74,6 +75,7 @@ STAMPED: Final = frozenset({"stamped"})
 # Where nothing but compaction takes records away.
 COMPACTED: Final = tuple(place for place in PLACES if place[0] != "aged")
 
+_ADMIN: Any = kafka_admin  # it has more than its types say
 _SERVER_S = 90.0
 _LEAVE_S = 20.0
 _RESTART_S = 2.0
@@ -118,7 +120,7 @@ class Stage:
             self.s3 = S3Server(
                 self.folder / "s3",
                 bucket=_BUCKET,
-                key=S3Key(access_key="chaos", secret_key=secrets.token_urlsafe(24)),
+                key=S3Key(access_key=f"key-{secrets.token_hex(4)}", secret_key=secrets.token_urlsafe(24)),
             )
             stack.callback(self.s3.stop)
             self.kafka.start(timeout_s=_SERVER_S)
@@ -343,11 +345,26 @@ class Stage:
                     for future in admin.delete_topics([self.coordination], operation_timeout=10).values():
                         future.result(timeout=15)
                 case _:
-                    everything = ConfluentPartition(self.coordination, 0, -1)
-                    for future in admin.delete_records([everything], operation_timeout=10).values():
-                        future.result(timeout=15)
+                    self._empty(admin)
         except (KafkaException, TandemError) as error:
             self.note(f"{fault}: not done: {error}")
+
+    def _empty(self, admin: AdminClient) -> None:
+        """Delete all records; brokers do that only to topics that may delete."""
+        everything = ConfluentPartition(self.coordination, 0, -1)
+        for policy in ("compact,delete", "compact"):
+            resource = _ADMIN.ConfigResource(
+                _ADMIN.ConfigResource.Type.TOPIC,
+                self.coordination,
+                incremental_configs=[
+                    _ADMIN.ConfigEntry("cleanup.policy", policy, incremental_operation=_ADMIN.AlterConfigOpType.SET)
+                ],
+            )
+            for altered in admin.incremental_alter_configs([resource], request_timeout=10).values():
+                altered.result(timeout=15)
+            if policy != "compact":
+                for deleted in admin.delete_records([everything], operation_timeout=10).values():
+                    deleted.result(timeout=15)
 
     def _ask(self, target: str, generation: int) -> None:
         message = CoordinationMessage(
