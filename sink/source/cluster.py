@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -56,6 +57,7 @@ _TOPICS_AT_ONCE = 200
 _PARTITIONS_AT_ONCE = 2_000
 _GROUPS_AT_ONCE = 16
 _LEADERLESS_S = 0.3
+_FIRST_TRY_S = 5.0
 
 # Recorded with their effective values even where nobody set them: they decide on what a restore has to watch for.
 ALWAYS_RECORDED = frozenset(
@@ -146,21 +148,23 @@ class ClusterAdmin:
         Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
         named topic that does not exist is left out. Raises ConfigError for a bad expression.
         """
-        deadline = self._deadline()
         named = set(names)
         wanted = [_compiled(pattern) for pattern in patterns]
         unwanted = [_compiled(pattern) for pattern in exclude]
-        candidates = set(named)
-        if wanted:
-            listing = self._sync(
-                "list the topics of", "the cluster", lambda: self._admin.list_topics(timeout=self._seconds(deadline))
-            )
-            candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
-        candidates = {name for name in candidates if not any(one.fullmatch(name) for one in unwanted)}
-        found = []
-        for chunk in _chunks(sorted(candidates), _TOPICS_AT_ONCE):
-            found += [info for info in self._described(chunk, deadline) if info.name in named or not info.internal]
-        return found
+
+        def ask(deadline: float) -> list[TopicInfo]:
+            candidates = set(named)
+            if wanted:
+                listing = self._sync(
+                    *("list the topics of", "the cluster"),
+                    lambda: self._admin.list_topics(timeout=self._seconds(deadline)),
+                )
+                candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
+            names = sorted(name for name in candidates if not any(one.fullmatch(name) for one in unwanted))
+            found = [info for chunk in _chunks(names, _TOPICS_AT_ONCE) for info in self._described(chunk, deadline)]
+            return [info for info in found if info.name in named or not info.internal]
+
+        return self._again(ask)
 
     def _described(self, names: Sequence[str], deadline: float) -> Iterator[TopicInfo]:
         futures = self._sync(
@@ -188,23 +192,30 @@ class ClusterAdmin:
 
         Raises UnknownTopicError for a topic that does not exist.
         """
-        deadline = self._deadline()
-        found: dict[str, dict[str, str]] = {}
-        for chunk in _chunks(sorted(set(names)), _TOPICS_AT_ONCE):
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in chunk]
-            futures = self._sync(
-                "describe the config of",
-                f"{len(chunk)} topics",
-                partial(self._admin.describe_configs, resources, **self._left(deadline)),
-            )
-            for resource, future in futures.items():
-                entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
-                found[resource.name] = {
+        chunks = list(_chunks(sorted(set(names)), _TOPICS_AT_ONCE))
+
+        def ask(deadline: float) -> dict[str, dict[str, str]]:
+            return {name: config for chunk in chunks for name, config in self._configs(chunk, deadline)}
+
+        return self._again(ask)
+
+    def _configs(self, names: Sequence[str], deadline: float) -> Iterator[tuple[str, dict[str, str]]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self._sync(
+            "describe the config of",
+            f"{len(names)} topics",
+            lambda: self._admin.describe_configs(resources, **self._left(deadline)),
+        )
+        for resource, future in futures.items():
+            entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
+            yield (
+                resource.name,
+                {
                     key: entry.value
                     for key, entry in sorted(entries.items())
                     if entry.value is not None and (key in ALWAYS_RECORDED or _is_set_on_topic(entry))
-                }
-        return found
+                },
+            )
 
     def group_offsets(self, topics: Collection[str]) -> GroupOffsets:
         """Return where consumer groups stand on `topics`. A group that can't be read is reported and costs no other."""
@@ -385,6 +396,24 @@ class ClusterAdmin:
         if self._last_seen is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public
             self._last_seen = error
         _log.debug("librdkafka: %s", error.str())
+
+    def _again(self, ask: Callable[[float], _T]) -> _T:
+        """Run `ask`, which changes nothing, with a deadline; after no answer look for the brokers anew, and ask again.
+
+        The client sends most requests to one broker that it knows as the controller (under KRaft brokers name any of
+        them), and waits for that one, however many others could tell it where to go instead.
+        """
+        deadline = self._deadline()
+        patience_s = _FIRST_TRY_S
+        while True:
+            try:
+                return ask(min(deadline, time.monotonic() + patience_s))
+            except ClusterUnreachableError:
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline:
+                    raise
+            with suppress(KafkaException):
+                self._admin.list_topics(timeout=min(_FIRST_TRY_S, self._seconds(deadline)))
+            patience_s *= 2
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout_s

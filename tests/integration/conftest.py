@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,17 +55,17 @@ def new_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PairMak
         yield make
 
 
-@pytest.fixture
-def cluster(
-    own_kafka: Callable[..., KafkaServer], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[KafkaServer]]:
-    """Three brokers; the first is the controller too and stays up."""
-    first = own_kafka({"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"})
-    servers: list[KafkaServer] = [first]
-    for node in (2, 3):
-        member = Member(tmp_path_factory.mktemp(f"broker{node}"), first, node)
-        servers.append(member)
-        member.start()
-    yield servers
-    for server in servers:
-        server.kill()  # a clean stop would wait for a controller that is gone
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[KafkaServer]]:
+    """Three brokers for a module; the first is the controller too and stays up. Who stops another starts it again."""
+    unclean = {"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"}
+    first = KafkaServer(tmp_path_factory.mktemp("broker1"), overrides=unclean)
+    with ExitStack() as stack:
+        stack.callback(first.kill)  # a clean stop of the others would wait for a controller that is gone
+        first.start()
+        members = [Member(tmp_path_factory.mktemp(f"broker{node}"), first, node) for node in (2, 3)]
+        for member in members:
+            stack.callback(member.kill)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Member.start, members))
+        yield [first, *members]

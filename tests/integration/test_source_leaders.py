@@ -1,4 +1,4 @@
-"""RawFetcher on three brokers: leaders that move, logs that are cut after an unclean election (KIP-320)."""
+"""Three brokers: one that is down, leaders that move, logs that are cut after an unclean election (KIP-320)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from controller.sandbox.kafka import KafkaServer
 from sink.source.assignment import Event
 from sink.source.batches import end_of
+from sink.source.cluster import ClusterAdmin
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault
 from sink.source.fetched import TopicPartition as Part
 from sink.source.fetcher import RawFetcher
@@ -56,6 +57,24 @@ def read_until(
 def faults(events: list[Event], kind: FaultKind) -> list[FetchFault]:
     """Return the faults of a kind."""
     return [event for event in events if isinstance(event, FetchFault) and event.kind is kind]
+
+
+def test_the_broker_that_is_asked_goes_down(cluster: list[KafkaServer], topic_name: str) -> None:
+    """Under KRaft any broker may be named as the controller; librdkafka waits for that one as long as it is let."""
+    first, second, _ = cluster
+    admin = ClusterAdmin({"bootstrap.servers": first.bootstrap, "reconnect.backoff.max.ms": 1000})
+    client = admin._admin
+    deadline = time.monotonic() + 60
+    while client.list_topics(timeout=10).controller_id != 2:
+        assert time.monotonic() < deadline
+    assert admin.topics([topic_name]) == []
+    second.kill()
+    other = AdminClient({"bootstrap.servers": first.bootstrap})
+    while 2 in other.list_topics(timeout=10).brokers:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert admin.topics([topic_name]) == [], "the others know as much"
+    second.start()
 
 
 def test_leaders_move_and_logs_are_cut(cluster: list[KafkaServer]) -> None:
