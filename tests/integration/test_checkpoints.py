@@ -138,6 +138,9 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     assert (held["state"], held["held_by"]) == ("SEALED", ["checkpoint first"])
     assert held["waits_for"] == "nothing: it is kept for checkpoint first"
 
+    planned = tandem.run("restore", "--checkpoint", "first", "--suffix", ".restored", "--dry-run")[0]
+    (planned_topic,) = [item for item in planned["topics"] if item["source"] == topic]
+    assert [item["end"] for item in planned_topic["partitions"]] == [end for _, end in sorted(cut.ends.items())]
     target = Target({"bootstrap.servers": kafka.bootstrap})
     reader = ChainReader(pair.store, pair.name)
     options = Options(checkpoint="first", naming=Naming(suffix=".restored"))
@@ -248,6 +251,44 @@ def test_a_deleted_topic_stays_over_two_handovers_and_goes_when_it_is_released(
     assert not list(pair.store.list(pair.data_prefix("a", 1)))
     nothing = tandem.run("release", deleted, "--yes", expected=ExitCode.USAGE)[1]
     assert "no generation up to 3 holds" in nothing
+
+
+def test_a_handover_completes_what_it_can_before_it_seals(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+) -> None:
+    """Asked for before a turn and not reached until its last commit: the old generation holds it, the new one can't."""
+    topic = make_topic(config=UNCLEANED)
+    write(kafka.bootstrap, topic, 50)
+    pair = new_pair([topic])
+    tandem = Commands(pair, tmp_path)
+    a, b = pair.start("a", **SLOW), pair.start("b")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    write(kafka.bootstrap, topic, 30, value=b"second")
+    asked = tandem.run("checkpoint", "create", "--id", "turn", "--no-wait", "--timeout", "10m")[0]
+    assert asked["status"] == "ongoing"
+    write(kafka.bootstrap, topic, 30, value=b"third")
+    pair.activate("b", 2)
+    pair.wait("generation 2 is complete", lambda: pair.complete(2))
+    done = tandem.run("checkpoint", "create", "--id", "turn")[0]
+    assert (done["status"], done["generation"], done["requested_at"]) == ("completed", 1, asked["requested_at"])
+    pair.wait("roles have changed", lambda: roles(a, b) == ("Passive", "Active"))
+    assert pair.kinds(1)[-2:] == ["CHECKPOINT", "SEALED"]
+    assert "CHECKPOINT" not in pair.kinds(2)
+
+    # Its only witness dies behind the cut; a generation that is read later is beyond it and can't stand in.
+    b.kill()
+    write(kafka.bootstrap, topic, 10, value=b"fourth")
+    tandem.run("checkpoint", "create", "--id", "over", "--no-wait", "--timeout", "1h")
+    write(kafka.bootstrap, topic, 10, value=b"fifth")
+    pair.activate("a", 3)
+    pair.wait("generation 3 is complete", lambda: pair.complete(3))
+    shown = tandem.run("checkpoint", "show", "over")[0]
+    assert shown["status"] == "ongoing", "the witness may come back"
+    assert "generation 2: " in shown["detail"]
+    pair.start("b")  # It finds itself covered, seals, and with that nobody will ever reach the cut.
+    over = tandem.run("checkpoint", "create", "--id", "over", expected=ExitCode.ERROR)[1]
+    assert "took no more records before it reached the cut" in over
+    assert "generation 3 was read after the request and beyond the cut" in over
 
 
 def removed(pair: Pair, number: int) -> set[str]:
