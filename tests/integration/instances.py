@@ -27,6 +27,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 import yaml
 
 from backup_avro import layout
+from backup_avro.chain import Entry
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.fold import Generation
 from controller.mailbox import send
@@ -320,12 +321,16 @@ class Pair:
         """Return the keys of all that instance `name` has stored besides its chains."""
         return [info.key for info in self.store.list(f"{self.name}/{name}/")]
 
-    def kinds(self, number: int) -> list[str]:
-        """Return the kinds of a chain's entries in order."""
+    def entries(self, number: int) -> list[Entry]:
+        """Return a chain's entries in order."""
         state = self.generation(number)
         assert state is not None
         assert self._reader is not None
-        return [entry.kind.value for entry, _ in self._reader.entries(number, 1, state.seq)]
+        return [entry for entry, _ in self._reader.entries(number, 1, state.seq)]
+
+    def kinds(self, number: int) -> list[str]:
+        """Return the kinds of a chain's entries in order."""
+        return [entry.kind.value for entry in self.entries(number)]
 
     def data_prefix(self, name: str, number: int) -> str:
         """Return the folder of a generation's data objects."""
