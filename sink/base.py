@@ -9,7 +9,6 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from sink import clock
-from sink.chain.writer import now_ms
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
 from sink.scan import Chunk
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
@@ -118,7 +117,7 @@ class BaseLane:
         return self._allowance > 0
 
     def _begin(self, tp: TopicPartition, track: Track) -> None:
-        chunk = track.scan.begin(now=clock.now(), at=now_ms(self._board.store))
+        chunk = track.scan.begin(now=clock.now(), at=self._board.now())
         if chunk is None:
             self._source.unassign(tp)
             self._unasked.discard(tp)

@@ -10,7 +10,6 @@ from backup_avro import layout
 from backup_avro.chain import GroupOffset, PartitionKey, Position, Topic
 from backup_avro.fold import Generation
 from sink import clock
-from sink.chain.writer import now_ms
 from sink.commit import Draft
 from sink.lanes import Board
 from sink.survey import Survey
@@ -83,7 +82,7 @@ class Drafter:
         """Cut all buffers and return what to commit, None if there is nothing to say at all."""
         now = clock.now()
         # One number speaks for all that are not named, so it must not fall behind what it said before.
-        stale = max(now_ms(self._board.store) - _HEAD_FRESH_MS, self._state.heads[1])
+        stale = max(self._board.now() - _HEAD_FRESH_MS, self._state.heads[1])
         named: list[Track] = []
         unnamed: list[Track] = []
         for track in self._board.tracks.values():

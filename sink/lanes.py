@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -67,7 +68,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Board:
-    """State of a pipeline that its lanes work on."""
+    """State of a pipeline that its lanes work on. `floor` is the chain's last time in ms: its clock never goes back."""
 
     store: ObjectStore
     roller: Roller
@@ -77,10 +78,20 @@ class Board:
     tracks: dict[TopicPartition, Track] = field(default_factory=dict)
     trouble: dict[object, str] = field(default_factory=dict)
     records: int = 0
+    floor: int = 0
+    _ahead_ms: float = -math.inf
+
+    def now(self) -> int:
+        """Return the store's time in ms. It goes on by `sink.clock` where the store's own clock is set back."""
+        mono_ms = clock.now() * 1000
+        if math.isinf(self._ahead_ms):
+            self._ahead_ms = self.floor - mono_ms
+        self._ahead_ms = max(self._ahead_ms, now_ms(self.store) - mono_ms)
+        return round(mono_ms + self._ahead_ms)
 
     def at(self, mono: float) -> int:
         """Return the store's time for one by `sink.clock`."""
-        return now_ms(self.store) - round((clock.now() - mono) * 1000)
+        return self.now() - round((clock.now() - mono) * 1000)
 
     def take(
         self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None

@@ -7,6 +7,7 @@ Memory is bounded: a full budget stops the fetch.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +40,8 @@ _LOG = structlog.get_logger()
 _IDLE_POLL_S = 0.2
 _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
+_SKEW_S = 5.0
+"""By how much two answers of a store may disagree about the time; small enough not to matter for the tombstone rule."""
 _SHORTEST_LIMIT_S = 1.0
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
@@ -126,6 +129,7 @@ class Pipeline:
             cluster=cluster, interval_s=policy.survey_interval_s, groups_interval_s=policy.groups_interval_s
         )
         self._board = Board(
+            floor=writer.state.at,
             store=store,
             roller=Roller(
                 codec=Codec(opening.codec),
@@ -380,7 +384,7 @@ class Pipeline:
             epoch=before.epoch,
             log_start=before.log_start,
             head_at=head_at,
-            head_mono=asked - max(0.0, (now_ms(self._board.store) - head_at) / 1000),
+            head_mono=asked - self._away_s(head_at),
             head_offset=before.offset,
             scan=BaseScan(before.base, **promise),
             retention_s=retention_s,
@@ -389,3 +393,8 @@ class Pipeline:
         if not before.base.complete and before.base.leader != leader:
             track.scan.start_again(leader=leader, start=start)
         return track
+
+    def _away_s(self, head_at: int) -> float:
+        """Return how long ago `head_at` was by the store's clock; for ever if that was set back meanwhile."""
+        away_s = (now_ms(self._board.store) - head_at) / 1000
+        return math.inf if away_s < -_SKEW_S else max(0.0, away_s)

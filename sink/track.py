@@ -5,6 +5,7 @@ Pure: `mono` values are seconds by `sink.clock`, `at` values ms by the store's c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from backup_avro.chain import PartitionKey, Position, Taint
@@ -75,11 +76,12 @@ class Track:
         limit = TAINT_SHARE * max(self.retention_s, SHORTEST_RETENTION_S)
         if gap <= limit:
             return None
-        return Taint(
-            key=self.key,
-            offset=sound,
-            reason=f"read {gap:.0f} s after it was last at head; tombstones are promised for {self.retention_s:.0f} s",
+        away = (
+            "read nobody knows how long after it was last at head, because the store's clock was set back"
+            if math.isinf(gap)
+            else f"read {gap:.0f} s after it was last at head"
         )
+        return Taint(key=self.key, offset=sound, reason=f"{away}; tombstones are promised for {self.retention_s:.0f} s")
 
     def record(self) -> Position:
         """Return the position for a commit, and remember that it was handed over."""

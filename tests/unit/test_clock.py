@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import SimpleNamespace
 
@@ -82,3 +83,46 @@ def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
     assert found is not None
     assert [taint.key for taint in found.taints] == [key()]
     assert board.at(now) <= board.at(woke) - HOUR * 1000
+
+
+def test_a_store_whose_clock_is_set_back_stops_no_time() -> None:
+    """Being at head goes on to be newer than the base's end; a chain's last time is never undercut."""
+    store = MemoryStore(clock_ms=90_000_000, step_ms=0)
+    board = Board(
+        store=store,
+        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        transcoder=ReferenceTranscoder(),
+        read_committed=True,
+        hurry_survey=lambda: None,
+        floor=95_000_000,
+    )
+    first = board.now()
+    assert first >= 95_000_000
+    store.clock_ms = 3_600_000
+    assert board.now() >= first
+    assert board.at(clock.now() - 10.0) == pytest.approx(board.now() - 10_000, abs=500)
+    store.clock_ms = 200_000_000
+    assert board.now() >= 200_000_000
+
+
+def test_an_absence_of_unknown_length_is_a_gap() -> None:
+    """After a restart only the store's clock tells how long nobody read; set back, it tells nothing."""
+    track = Track(
+        key=key(),
+        topic="t",
+        offset=5,
+        epoch=1,
+        log_start=0,
+        head_at=1000,
+        head_mono=-math.inf,
+        head_offset=5,
+        scan=BaseScan(Base(start=0, end=0, leader=1), limit_s=60.0),
+        retention_s=600.0,
+    )
+    track.record()
+    assert track.taint(50.0) is None, "nothing was read since"
+    track.read(offset=6, epoch=1)
+    track.at_head(offset=6, requested=40.0, received=41.0, at=2000)
+    taint = track.taint(50.0)
+    assert taint is not None
+    assert "the store's clock was set back" in taint.reason
