@@ -7,8 +7,8 @@ constants, scaled to a log of a hundred records whose tombstones live twenty sec
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
+import sys
 import uuid
 from types import ModuleType
 from typing import Any
@@ -20,6 +20,7 @@ from simulation import runtime
 MODULES = (
     "controller.coordination",
     "controller.instance",
+    "controller.keeper",
     "controller.runs",
     "controller.tasks",
     "controller.watch",
@@ -29,6 +30,7 @@ MODULES = (
     "sink.chain.writer",
     "sink.clock",
     "sink.clear",
+    "sink.clock",
     "sink.commit",
     "sink.confirm",
     "sink.drafts",
@@ -36,6 +38,17 @@ MODULES = (
     "sink.pipeline",
     "sink.survey",
     "sink.tail",
+)
+
+# Not in a simulated process: the real clients, stores, commands and servers.
+_ELSEWHERE = (
+    "backup_avro.compression",
+    "controller.http",
+    "controller.setup",
+    "sink.object_store.file",
+    "sink.object_store.probing",
+    "sink.source.cluster",
+    "sink.source.connection",
 )
 
 DELETE_RETENTION_S = 20.0
@@ -99,6 +112,9 @@ def apply() -> None:
         for attribute, stand_in in _STANDS_FOR.items():
             if hasattr(module, attribute):
                 setattr(module, attribute, stand_in)
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith(("sink.", "controller.", "backup_avro.")) and name not in MODULES + _ELSEWHERE:
+            assert not unpatched(module), f"{name} would read a real clock or start real threads"
     for name, constants in _CONSTANTS.items():
         module = importlib.import_module(name)
         for attribute, value in constants.items():
@@ -141,5 +157,3 @@ def unpatched(module: ModuleType) -> list[str]:
     """Return the names of real clocks and threads that a module still has."""
     return [name for name, stand_in in _STANDS_FOR.items() if getattr(module, name, stand_in) is not stand_in]
 
-
-counter = itertools.count(1)

@@ -17,11 +17,13 @@ from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
 
 import controller.instance as instance_module
+from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, encode
 from backup_avro.coordination import Event as MessageKind
 from backup_avro.errors import TandemError
 from controller.config import Config
 from controller.coordination import Bulletin
+from controller.guard import as_guarded
 from controller.instance import Instance
 from controller.setup import Parts
 from sink.chain.reader import ChainReader
@@ -214,6 +216,8 @@ class World:
         self.say("quiet from here on")
         self.quiet = True
         self.weather = Weather()
+        for life in list(self.zombies):
+            self.crash(life.process)
         for life in [*self.alive.values(), *self.zombies]:
             life.network.weather = self.weather
             life.network.store_down_until = life.network.brokers_down_until = 0.0
@@ -499,13 +503,14 @@ class World:
                 raise ViolationError(
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
-        leftover = [
-            state.number
-            for state in states
-            if state.number < newest.number - 2
-            and not (state.cleared is not None and state.cleared.stays)
-            and state.instance != self.gone
-        ]
+        guarded = as_guarded(CLUSTER_ID, list(self.cluster.topics.values()))
+        leftover = []
+        for state in states:
+            if state.number >= newest.number - 2 or state.instance == self.gone:
+                continue
+            may_go = coverage.clearing(state, states, guarded)
+            if not state.complete or (may_go is not None and may_go.goes):
+                leftover.append(state.number)
         if leftover:
             raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
 
