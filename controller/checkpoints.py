@@ -16,6 +16,7 @@ from datetime import datetime
 from backup_avro.chain import PartitionKey
 from backup_avro.checkpoint import Checkpoint, Request, Status, outlook, takes_part, unrestorable, witnesses
 from backup_avro.coordination import CoordinationMessage, Event
+from backup_avro.coverage import Guarded
 from backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from controller.config import Config
@@ -96,6 +97,7 @@ def draft(
         raise RefusedError(
             "none of the guarded topics exists: there is nothing to name", remedy="check topics.include and patterns"
         )
+    _check_sight(config, generations, guarded)
     found = witnesses(cut, [g for g in generations if g.claim.cluster_id == cluster_id])
     if not found:
         _refuse(generations, cluster_id, cut, {topic_id: name for topic_id, (name, _) in guarded.topics.items()})
@@ -115,6 +117,23 @@ def draft(
         cut=cut,
         witnesses=found,
     )
+
+
+def _check_sight(config: Config, generations: Iterable[Generation], guarded: Guarded) -> None:
+    """Raise TransientError if these brokers, or these credentials, do not show a topic that is being backed up."""
+    active = max((g for g in generations if takes_part(g)), key=lambda g: g.number, default=None)
+    if active is None or active.claim.cluster_id != guarded.cluster_id:
+        return
+    unseen = [
+        topic.name
+        for topic in active.topics.values()
+        if not topic.removed and topic.topic_id not in guarded.topics and config.guards(topic.name)
+    ]
+    if unseen:
+        raise TransientError(
+            f"generation {active.number} reads {some(sorted(unseen))}, but the brokers do not list it in this life",
+            remedy="if it was deleted or created anew a moment ago, ask again; else let this principal describe it",
+        )
 
 
 def _refuse(

@@ -14,7 +14,9 @@ from controller.handover import Plan, Standing, standing
 from controller.lookout import ANSWER_S
 from controller.mailbox import Mailbox, partition_count, send
 from controller.sighting import Listener, Voice
+from sink.chain import pins
 from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
@@ -32,6 +34,7 @@ class Following:
         self._asked = asked
         self._guarded = guarded
         self._requested_at = requested_at
+        self._store = store
         self._reader = ChainReader(store, config.pair, ended=True)
         self._listener = Listener()
         self._partitions = partition_count(ClusterAdmin(self._props, timeout_s=ANSWER_S), self._topic)
@@ -55,7 +58,12 @@ class Following:
         """Read the chains on; return where the handover stands. Raises the store's errors and DamagedError."""
         self._reader.refresh()
         states = {state.number: state for state in self._reader.history()}
-        return standing(self._asked, self._requested_at, states, self._guarded)
+        former = states.get(self._asked.former or 0)
+        held: list[int] = []
+        if former is not None and former.sealed and not former.gone:
+            found = pins.list_pins(self._store, self._pair)
+            held = [former.number for pin in pins.holding(found, former.number, now_ms(self._store)) if pin.lasting]
+        return standing(self._asked, self._requested_at, states, self._guarded, held=held)
 
     def hear(self, seconds: float) -> None:
         """Listen to heartbeats for so long. Brokers that do not answer are waited out."""

@@ -6,7 +6,7 @@ What is refused here would be of no effect, or would leave the pair with half a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -129,6 +129,11 @@ def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tup
             f"{base.instance}, the Active, {silence(seen, base.instance)}: it may not be appending; it seals and "
             "clears its generation only when it runs again"
         )
+    keeping = sorted({pin.owner for pin in seen.pins if pin.lasting and pin.holds(base.number, seen.at)})
+    if seen.active is not None and keeping:
+        found.append(
+            f"generation {base.number} is kept for {', '.join(keeping)}: it stays when the new one is complete"
+        )
     if seen.active is not None and target == base.instance:
         found.append(
             f"{target} is the Active itself: it builds the next generation beside the present one, and reads and "
@@ -176,8 +181,18 @@ class Standing:
     steps: tuple[Step, ...]
 
 
-def standing(asked: Plan, requested_at: int, states: Mapping[int, Generation], guarded: Guarded) -> Standing:
-    """Return where a handover stands. `states` are all generations, cleared ones too, by number."""
+def standing(
+    asked: Plan,
+    requested_at: int,
+    states: Mapping[int, Generation],
+    guarded: Guarded,
+    *,
+    held: Collection[int] = (),
+) -> Standing:
+    """Return where a handover stands. `states` are all generations, cleared ones too, by number.
+
+    `held` are those that a checkpoint keeps: for them a handover is over when they are sealed.
+    """
     new = states.get(asked.generation)
     old = None if asked.former is None else states.get(asked.former)
     times = [
@@ -188,14 +203,20 @@ def standing(asked: Plan, requested_at: int, states: Mapping[int, Generation], g
         times.append(("sealed", old.sealed_at))
         times.append(("cleared", old.at if old.cleared is not None and old.clearing is None else None))
     return Standing(
-        stage=_stage(asked, new, old, states, guarded),
+        stage=_stage(asked, new, old, states, guarded=guarded, held=held),
         builder=None if new is None else new.instance,
         steps=_steps(requested_at, times),
     )
 
 
 def _stage(
-    asked: Plan, new: Generation | None, old: Generation | None, states: Mapping[int, Generation], guarded: Guarded
+    asked: Plan,
+    new: Generation | None,
+    old: Generation | None,
+    states: Mapping[int, Generation],
+    *,
+    guarded: Guarded,
+    held: Collection[int],
 ) -> Stage:
     if new is None:
         return Stage.REQUESTED
@@ -209,6 +230,8 @@ def _stage(
     if asked.retained or (old.cleared is not None and old.clearing is None):
         return Stage.DONE
     if old.clearing is None:
+        if old.number in held:
+            return Stage.DONE
         goes = coverage.clearing(old, list(states.values()), guarded)
         if goes is not None and not goes.goes:
             return Stage.DONE  # All of it is kept: nothing is left to be waited for.

@@ -72,7 +72,8 @@ class Keeper:
                 detail = self._details.get(request.nonce, "no Active has looked at it")
                 self._settle(request, expired(request, at=at, by=self._me, detail=detail))
         nonces = {request.nonce for request in still_open}
-        self._details = {nonce: text for nonce, text in self._details.items() if nonce in nonces}
+        known = dict(self._details)  # The thread that ticks adds to it meanwhile.
+        self._details = {nonce: text for nonce, text in known.items() if nonce in nonces}
         self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 

@@ -426,6 +426,9 @@ def _notes(seen: Sight) -> Iterator[str]:
         kept = _kept(generation)
         if kept and state_of(generation) is State.KEPT:
             yield f"generation {number} keeps {some(kept)}"
+        keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
+        if keeping and not generation.sealed:
+            yield f"generation {number} stays after its turn: it is kept for {some(keeping)}"
         gone = [t.name for t in generation.topics.values() if t.removed]
         if gone and not generation.sealed:
             yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"

@@ -13,11 +13,13 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from backup_avro import layout
 from backup_avro.chain import PartitionKey
 from backup_avro.checkpoint import Outcome, Request, Status
-from backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError, TimedOutError
-from controller.checkpoints import CheckpointStatus, Seer, _refuse
+from backup_avro.coverage import Guarded
+from backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError, TimedOutError, TransientError
+from controller.checkpoints import CheckpointStatus, Seer, _check_sight, _refuse
 from controller.cli import asking, checkpoint
 from controller.cli import release as release_command
 from controller.cli.main import run
+from controller.config import Config
 from controller.keeper import Keeper
 from controller.letting_go import Loss, Parting
 from controller.overview import State
@@ -255,6 +257,26 @@ def test_why_one_is_refused(store: ObjectStore) -> None:
     backup.taint("orders", 0, 10)
     with pytest.raises(RefusedError, match="generation 1 is tainted"):
         _refuse([backup.writer.state], CLUSTER, cut, names)
+
+
+def test_a_topic_that_these_credentials_do_not_show_is_no_part_of_a_cut(store: ObjectStore) -> None:
+    """A cut without it would look whole and lack it: it is said instead. What is not guarded any more is no matter."""
+    state = completed(store).writer.state
+    settings = Config.model_validate(
+        {
+            "pair": PAIR,
+            "topics": {"include": ["orders"]},
+            "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "store": {"root": "s3://bucket/prefix"},
+        }
+    )
+    _check_sight(settings, [state], Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)}))
+    _check_sight(settings, [], Guarded(cluster_id=CLUSTER, topics={}))
+    for topics in ({}, {"recreated": ("orders", 1)}):
+        with pytest.raises(TransientError, match="generation 1 reads orders, but the brokers do not list it"):
+            _check_sight(settings, [state], Guarded(cluster_id=CLUSTER, topics=topics))
+    others = settings.model_copy(update={"topics": settings.topics.model_copy(update={"include": ("users",)})})
+    _check_sight(others, [state], Guarded(cluster_id=CLUSTER, topics={}))
 
 
 # --- release ----------------------------------------------------------------------------------------------------------

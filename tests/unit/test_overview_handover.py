@@ -13,6 +13,8 @@ from backup_avro.chain import Kind
 from backup_avro.coordination import Event
 from backup_avro.errors import ConfigError, RefusedError
 from controller.handover import Plan, Stage, Standing, plan, standing
+from controller.overview import overview
+from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
@@ -158,13 +160,13 @@ def test_nobody_active(store: ObjectStore) -> None:
     assert found.warnings[0].startswith("nobody appends")
 
 
-def where(store: ObjectStore, request: Plan, requested_at: int = 0) -> Standing:
+def where(store: ObjectStore, request: Plan, requested_at: int = 0, *, held: tuple[int, ...] = ()) -> Standing:
     """Where a handover stands now."""
     reader = ChainReader(store, PAIR, ended=True)
     reader.refresh()
     guarded = sight(store, topics=[ORDERS]).brokers
     assert guarded is not None
-    return standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded)
+    return standing(request, requested_at, {g.number: g for g in reader.history()}, guarded.guarded, held=held)
 
 
 def test_a_handover_from_the_request_to_the_end(store: ObjectStore) -> None:
@@ -197,6 +199,20 @@ def test_what_is_retained_is_not_waited_for(store: ObjectStore) -> None:
     completed(store, 2, "b")
     old.seal()
     assert where(store, request).stage is Stage.DONE
+
+
+def test_what_a_checkpoint_keeps_is_not_waited_for(store: ObjectStore) -> None:
+    """It is said before; SEALED is the end then, and `status` says that it stays."""
+    old = completed(store)
+    pins.put(store, PAIR, generation=1, owner="checkpoint x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}x")
+    request = asked(store)
+    assert "generation 1 is kept for checkpoint x: it stays when the new one is complete" in request.warnings
+    notes = overview(sight(store, topics=[ORDERS])).notes
+    assert "generation 1 stays after its turn: it is kept for checkpoint x" in notes
+    completed(store, 2, "b")
+    assert where(store, request, held=(1,)).stage is Stage.COMPLETE
+    old.seal()
+    assert where(store, request, held=(1,)).stage is Stage.DONE
 
 
 def test_what_is_kept_whole_is_not_waited_for(store: ObjectStore) -> None:
