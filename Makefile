@@ -10,7 +10,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test chaos lint sandbox clean
+.PHONY: help setup demo test test-all chart-test chaos model-check lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -38,6 +38,9 @@ chart-test: setup ## Render the Helm chart in many ways and check it; needs Go t
 chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m chaos \
 		--rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST))
+
+model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
+	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"

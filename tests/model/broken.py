@@ -1,0 +1,118 @@
+"""Guards taken away one at a time, to show that each is needed and that the models can tell.
+
+A guard of the store or an order of steps is switched off in a model's bounds; a production function is replaced while
+the search runs. Nothing is edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest.mock import patch
+
+from backup_avro import coverage, fold
+from backup_avro.chain import Entry, Kind, PartitionKey
+from backup_avro.coverage import Cover, Guarded
+from backup_avro.fold import Generation
+from controller import decide
+from controller.decide import Action, Clear, Reason
+from controller.observation import Observation, Policy
+from spark_jobs import restore, retention_plan
+
+
+def _name(key: PartitionKey) -> str:
+    return key.topic_id.partition("#")[0]
+
+
+@contextmanager
+def coverage_by_topic_name() -> Iterator[None]:
+    """A recreated topic counts as the old one: what is compared is the name."""
+    by_id = coverage.cover
+
+    def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
+        namesakes = [of for of in newer.positions if (_name(of), of.partition) == (_name(key), key.partition)]
+        if key not in newer.positions and namesakes:
+            last = max(namesakes)
+            newer = replace(
+                newer,
+                positions={**newer.positions, key: newer.positions[last]},
+                positions_seq={**newer.positions_seq, key: newer.positions_seq[last]},
+            )
+        return by_id(newer, older, key)
+
+    def has(self: Guarded, key: PartitionKey) -> bool:
+        return any(name == _name(key) and key.partition < count for name, count in self.topics.values())
+
+    with patch.object(coverage, "cover", cover), patch.object(Guarded, "has", has):
+        yield
+
+
+@contextmanager
+def coverage_in_spite_of_taints() -> Iterator[None]:
+    """A tainted generation covers as far as its position, and may succeed another."""
+
+    def sound_offset(self: Generation, key: PartitionKey) -> int:
+        return self.positions[key].offset
+
+    def successor(older: Generation, generations: tuple[Generation, ...]) -> Generation | None:
+        newer = [g for g in generations if g.number > older.number and g.complete and g.clearing is None]
+        return max((g for g in newer if g.cleared is None), key=lambda g: g.number, default=None)
+
+    with (
+        patch.object(Generation, "sound_offset", sound_offset),
+        patch.object(coverage, "successor", successor),
+    ):
+        yield
+
+
+@contextmanager
+def complete_without_being_at_head() -> Iterator[None]:
+    """A base that is done is enough; the tail need not have been at head after that."""
+
+    def read_through(self: Generation, key: PartitionKey) -> bool:
+        position = self.positions.get(key)
+        return position is not None and position.base.complete
+
+    with patch.object(Generation, "read_through", read_through):
+        yield
+
+
+@contextmanager
+def clearing_without_seal() -> Iterator[None]:
+    """What is covered is cleared at once, while its owner may still append."""
+    duty, check = decide._duty_of_active, fold._check_order
+
+    def clears_at_once(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+        goes = None if seen.guarded is None else coverage.clearing(generation, seen.generations, seen.guarded)
+        if goes is not None:
+            return [Clear(generation=generation.number, clearing=goes, reason=Reason.COVERED)]
+        return duty(generation, seen, policy)
+
+    def allowed(state: Generation, entry: Entry) -> str | None:
+        if entry.kind is Kind.CLEARING and state.complete and not state.sealed:
+            return None
+        return check(state, entry)
+
+    with patch.object(decide, "_duty_of_active", clears_at_once), patch.object(fold, "_check_order", allowed):
+        yield
+
+
+@contextmanager
+def restore_without_a_second_look() -> Iterator[None]:
+    """A restore that put its pins reads what it planned before, without reading the chains again."""
+    with patch.object(restore, "_refuse_if_clearing", lambda *_: None):
+        yield
+
+
+@contextmanager
+def janitor_without_pins() -> Iterator[None]:
+    """The janitor deletes what was replaced whoever reads it."""
+    with patch.object(retention_plan, "_pinned", lambda *_: None):
+        yield
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    """Every production function is as it is."""
+    yield
