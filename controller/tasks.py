@@ -139,7 +139,7 @@ class Tasks:
 
     def claim(self, number: int, reason: str) -> None:
         """Claim and open generation `number`."""
-        self.writers[number] = chain_writer.claim(
+        writer = chain_writer.claim(
             self._store,
             self._identity,
             number,
@@ -147,6 +147,8 @@ class Tasks:
             reason=reason,
             stop=self._stop,
         )
+        # The chains are watched: if the store's answer was late, the generation is being read already.
+        self.writers.setdefault(number, writer)
         _LOG.info("claimed", generation=number, reason=reason)
         self._publish(Event.CATCHING_UP, generation=number, reason=reason)
 
@@ -166,9 +168,14 @@ class Tasks:
         self.writers[number] = writer
         return writer
 
-    def _writer(self, number: int) -> ChainWriter:
-        writer = self.writers[number]
-        return self.reload(number) if writer.in_doubt else writer
+    def _writer(self, number: int, generations: list[Generation]) -> ChainWriter:
+        """Return the writer of a generation that nobody reads any more, on the state that was read just now.
+
+        What is decided on an older one is wrong: another writer of this process may have appended since.
+        """
+        writer = self.writers.get(number)
+        read = next((g.seq for g in generations if g.number == number), 0)
+        return self.reload(number) if writer is None or writer.in_doubt or writer.state.seq < read else writer
 
     def _load(self, number: int) -> ChainWriter:
         return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
@@ -213,10 +220,10 @@ class Tasks:
 
         Raises NotProvenError, and errors of the brokers, if it can't be proven now that both have read the same logs.
         """
-        writer = self._writer(number)
+        generations = self._generations()
+        writer = self._writer(number, generations)
         if writer.state.sealed:
             return
-        generations = self._generations()
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
@@ -233,9 +240,9 @@ class Tasks:
 
     def clear(self, number: int, wanted: Clearing) -> None:
         """Clear what may go of a generation, decided once more on fresh chains."""
-        writer = self._writer(number)
+        generations = self._generations()
+        writer = self._writer(number, generations)
         if writer.state.clearing is None:
-            generations = self._generations()
             guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
             releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
             again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))

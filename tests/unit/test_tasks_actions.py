@@ -8,6 +8,7 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from chains import OPENING
 from doubles import MemoryStore, StandInCluster, no_source
 
+from backup_avro import layout
 from backup_avro.coordination import Event
 from backup_avro.coverage import clearing
 from controller.guard import as_guarded
@@ -90,3 +91,41 @@ def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:
     assert reads() < 10
     assert messages == [Event.COMPLETE, Event.PASSIVATE]
     assert [g.complete for g in ChainReader(store, PAIR).refresh()] == [True, True]
+
+
+def test_a_claim_whose_answer_is_late_does_not_hide_what_was_appended_since() -> None:
+    """The watch saw OPEN, and a pipeline was started on a writer of its own before the claim returned.
+
+    The claim's writer stood at OPEN for ever: the generation could not be sealed, or cleared, by this process.
+    """
+    store = MemoryStore()
+    tasks, _ = tasks_of(Backup.claim(store, topics=[SPEC]), store, stop=threading.Event())
+    started = []
+
+    def late(operation: str, name: str) -> None:
+        if operation == "put" and name == layout.entry_key(PAIR, 2, 1):
+            started.append(tasks.reload(2))
+
+    store.after = late
+    tasks.claim(2, "test")
+    assert tasks.writers[2] is started[0]
+
+
+def test_a_generation_is_sealed_as_the_chain_has_it_now() -> None:
+    """Decided on what an older writer knows, it would be sealed with positions that nobody covers yet."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    one.commit(records("t", 0, range(10)))
+    one.complete()
+    tasks, messages = tasks_of(one, store, stop=threading.Event())
+    tasks.writers[1] = tasks.reload(1)
+    one.commit(records("t", 0, range(10, 20)))
+    two = Backup.claim(store, topics=[SPEC], number=2, instance="b")
+    two.commit(records("t", 0, range(15)))
+    two.complete()
+    tasks.seal(1, 2)
+    assert not ChainReader(store, PAIR).load(1).sealed
+    two.commit(records("t", 0, range(15, 20)))
+    tasks.seal(1, 2)
+    assert ChainReader(store, PAIR).load(1).sealed
+    assert messages == [Event.PASSIVATED]
