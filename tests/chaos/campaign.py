@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from backup_avro.errors import RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
@@ -34,6 +34,7 @@ from sink.chain.reader import ChainReader
 
 _POLL_S = 0.3
 _SOME = 12
+_T = TypeVar("_T")
 #: The one being built, the one that is the backup, and the one that is on its way out.
 LIVE_GENERATIONS: Final = 3
 
@@ -107,6 +108,7 @@ class Campaign:
         self._confirmed: dict[Place, int] = {}
         self._kept: list[tuple[str, Restored, Ends]] = []
         self._notes: list[str] = []
+        self._where = "before the first round"
         self._numbers: set[int] = set()
         self.tally = Tally()
 
@@ -137,7 +139,9 @@ class Campaign:
                         break
             except (UnhealthyError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
                 self.tally.trouble = f"{type(error).__name__}: {error}"
-                self._say(f"trouble: {self.tally.trouble}")
+                self._say(f"trouble {self._where}: {self.tally.trouble}")
+                for note in self._notes:
+                    self._say(f"           {note}")
             self._count()
             # Told to end while the broker still answers; the servers go when the stack is unwound.
             stage.heal()
@@ -148,6 +152,7 @@ class Campaign:
 
     def _round(self, number: int) -> None:
         faults = schedule(self._plan.seed, number, SCALE)
+        self._where = f"in round {number} with {' '.join(map(str, faults))}"
         began = time.monotonic()
         written, restored_before = self._facts.records, self.tally.restored_records
         self._numbers.clear()
@@ -158,14 +163,14 @@ class Campaign:
         self._stage.heal()
         marked = self._facts.acknowledged()
         self._wait("a complete generation covers all that was acknowledged", lambda: self._well(marked))
-        self._keep("after the round")
+        self._patiently(partial(self._keep, "after the round"))
         findings = self._judge_all()
         spark = ""
         if self._spark_is_due(number):
             findings += self._judge_spark(number)
             spark = " (+ Spark)"
         self._facts.forget(self._kept[-1][1].ends)
-        objects, size, orphans = self._stored()
+        objects, size, orphans = self._patiently(self._stored)
         self.tally.rounds += 1
         self.tally.faults += len(faults)
         self.tally.findings += findings
@@ -190,7 +195,7 @@ class Campaign:
         """Let the faults begin and end at their times, and restore in between, whatever is the matter just then."""
         draw = random.Random(f"{self._plan.seed}/{number}/looks")
         stage = self._stage
-        newest = max((state.number for state in self._history()), default=0)
+        newest = max((state.number for state in self._patiently(self._history)), default=0)
         steps: list[tuple[float, int, Callable[[], None]]] = []
         for fault in faults:
             steps.append((fault.at, 1, partial(stage.begin, fault, newest)))
@@ -238,6 +243,17 @@ class Campaign:
                     slot.running.last_words() for slot in self._stage.slots.values() if slot.running is not None
                 )
                 raise UnhealthyError(f"waited {self._plan.limit_s:.0f} s in vain until {what}\n{why}\n{words}")
+            time.sleep(_POLL_S)
+
+    def _patiently(self, call: Callable[[], _T]) -> _T:
+        """Call again while the store does not answer, although nothing is meant to keep it: the machine is busy."""
+        deadline = time.monotonic() + self._plan.limit_s
+        while True:
+            try:
+                return call()
+            except TransientError:
+                if time.monotonic() > deadline:
+                    raise
             time.sleep(_POLL_S)
 
     def _check_crew(self) -> None:
@@ -289,7 +305,7 @@ class Campaign:
         self._history()
         before = dict(self._confirmed)
         try:
-            restored = read_newest(self._stage.store, self._stage.pair.name)
+            restored = read_newest(self._reader)
         except RefusedError as error:
             raise RestoreFailedError(f"{when}: {error}") from error
         self._kept.append((when, restored, before))
@@ -315,7 +331,7 @@ class Campaign:
 
     def _judge_spark(self, number: int) -> list[Finding]:
         stage = self._stage
-        self._history()
+        self._patiently(self._history)
         before = dict(self._confirmed)
         copies = restore_with_spark(
             stage.pair.settings,
@@ -326,7 +342,7 @@ class Campaign:
         )
         self._await_facts(copies.ends)
         # The log may have moved its start between the looks; what the backup says now is at least what it said then.
-        restored = placed(copies, self._facts, log_starts=log_starts(self._history()))
+        restored = placed(copies, self._facts, log_starts=log_starts(self._patiently(self._history)))
         self.tally.spark_restores += 1
         self.tally.restores += 1
         self.tally.restored_records += len(restored.rows)

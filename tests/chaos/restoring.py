@@ -23,7 +23,6 @@ from chaos.follower import read_topics
 from chaos.judge import Restored
 from sink.chain import pins
 from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore
 from spark_jobs.read import ObjectReader
 
 _TANDEM = (sys.executable, "-c", "import sys; from controller.cli.main import main; sys.exit(main())")
@@ -68,23 +67,26 @@ class TaintedError(Exception):
     """The newest state is restorable with a warning only: its generation is tainted and the next one is being built."""
 
 
-def read_newest(store: ObjectStore, pair: str) -> Restored:
-    """Read the newest state as a restore does: pin, read the chains, choose, fetch, check, decode.
+def read_newest(reader: ChainReader) -> Restored:
+    """Read the newest state as a restore does: pin, read the chains on, choose, fetch, check, decode.
 
     Raises RestoreFailedError if something that is guarded has no sound copy; TaintedError; RefusedError if
     nothing is complete.
     """
-    reader = ChainReader(store, pair)
-    numbers = [state.number for state in reader.refresh()]
-    with pins.held(store, pair, numbers, owner="chaos"):
-        selection = select(reader.refresh())
-        if selection.incomplete:
-            raise RestoreFailedError(f"generation {selection.generation} lacks {', '.join(selection.incomplete)}")
-        warnings = [part.warning for part in selection.partitions if part.warning is not None]
-        if warnings:
-            raise TaintedError(f"generation {selection.generation}: {'; '.join(warnings)}")
-        objects = ObjectReader(store)
-        rows = tuple(_rows(objects, selection))
+    while True:
+        numbers = {state.number for state in reader.refresh()}
+        with pins.held(reader.store, reader.pair, numbers, owner="chaos"):
+            states = reader.refresh()
+            if not numbers.issuperset(state.number for state in states):
+                continue  # the newest one has no pin
+            selection = select(states)
+            if selection.incomplete:
+                raise RestoreFailedError(f"generation {selection.generation} lacks {', '.join(selection.incomplete)}")
+            warnings = [part.warning for part in selection.partitions if part.warning is not None]
+            if warnings:
+                raise TaintedError(f"generation {selection.generation}: {'; '.join(warnings)}")
+            rows = tuple(_rows(ObjectReader(reader.store), selection))
+        break
     ends, starts = {}, {}
     for part in selection.partitions:
         place = (part.topic.name, part.key.partition)

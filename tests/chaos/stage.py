@@ -346,8 +346,8 @@ class Stage:
                         future.result(timeout=15)
                 case _:
                     self._empty(admin)
-        except (KafkaException, TandemError) as error:
-            self.note(f"{fault}: not done: {error}")
+        except (KafkaException, TandemError, TimeoutError) as error:
+            self.note(f"{fault}: not done: {type(error).__name__}: {error}")
 
     def _empty(self, admin: AdminClient) -> None:
         """Delete all records; brokers do that only to topics that may delete."""
