@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
-from chains import Chain, key, topic
+from chains import Chain, key
 from doubles import MemoryStore, ScriptedSource
 
 from backup_avro.chain import Base
 from backup_avro.container import Codec
-from sink import clock
+from sink import clock, drafts, lanes, tail
 from sink.drafts import Drafter
 from sink.lanes import Board
+from sink.object_store import s3_client
 from sink.roll import Roller
 from sink.scan import BaseScan
+from sink.source import fetcher, offsets
 from sink.source.fetched import AtHead, TopicPartition
-from sink.survey import Survey
 from sink.tail import TailLane
 from sink.track import Track
 from sink.transcode.reference import ReferenceTranscoder
@@ -43,8 +44,8 @@ def test_the_time_asleep_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.now() == 5.0
 
 
-def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tail reads after an hour asleep may lack tombstones: a taint, though the monotonic clock stood still."""
+def at_head() -> tuple[Board, Drafter, Track, float]:
+    """A partition that is at head now, at 5, all committed; its tombstones are promised for ten minutes."""
     board = Board(
         store=MemoryStore(),
         roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
@@ -67,10 +68,13 @@ def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
     )
     board.tracks[T0] = track
     drafter = Drafter(board, Chain().open().state, max_objects=4)
-    drafter.survey(Survey(topics=[topic()], groups=None))
-    track.retention_s = 600.0
     drafter.draft()
+    return board, drafter, track, now
 
+
+def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tail reads after an hour asleep may lack tombstones: a taint, though the monotonic clock stood still."""
+    board, drafter, track, now = at_head()
     asleep(monkeypatch, HOUR)
     woke = clock.now()
     head = AtHead(leader_id=1, partitions={T0: 9}, requested_at=woke, received_at=woke)
@@ -126,3 +130,19 @@ def test_an_absence_of_unknown_length_is_a_gap() -> None:
     taint = track.taint(50.0)
     assert taint is not None
     assert "the store's clock was set back" in taint.reason
+
+
+def test_what_was_read_after_the_sleep_is_not_committed_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log's end is not in sight yet: the gap is measured up to the commit, by the same clock."""
+    _, drafter, track, _ = at_head()
+    asleep(monkeypatch, HOUR)
+    track.read(offset=9, epoch=1)
+    found = drafter.draft()
+    assert found is not None
+    assert [taint.offset for taint in found.taints] == [5]
+
+
+@pytest.mark.parametrize("module", [fetcher, offsets, lanes, tail, drafts, s3_client])
+def test_who_stamps_or_compares_stamps_has_no_other_clock(module: ModuleType) -> None:
+    """Two clocks that are mixed differ by the time asleep: a gap would be taken for none, or the other way round."""
+    assert not hasattr(module, "time")
