@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from backup_avro import coverage, fold
-from backup_avro.chain import Entry, Kind, PartitionKey
+from backup_avro.chain import Clearing, Entry, Kind, PartitionKey
 from backup_avro.coverage import Cover, Guarded
 from backup_avro.fold import Generation
 from controller import decide
@@ -95,6 +96,19 @@ def clearing_without_seal() -> Iterator[None]:
         return check(state, entry)
 
     with patch.object(decide, "_duty_of_active", clears_at_once), patch.object(fold, "_check_order", allowed):
+        yield
+
+
+@contextmanager
+def clearing_of_what_the_cluster_lost() -> Iterator[None]:
+    """What no longer exists needs no cover: nothing of it stays."""
+    keeping = coverage.clearing
+
+    def clearing(older: Generation, *facts: Any) -> Clearing | None:
+        found = keeping(older, *facts)
+        return found and Clearing(goes=tuple(sorted(older.positions)), stays={})
+
+    with patch.object(coverage, "clearing", clearing):
         yield
 
 

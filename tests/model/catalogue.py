@@ -164,6 +164,12 @@ REMOVALS: tuple[Removal, ...] = (
         without=broken.coverage_by_topic_name,
     ),
     Removal(
+        name="what the cluster lost stays",
+        where="coverage.clearing lets all of a sealed generation go",
+        make=_pair(Bounds(shape=TOPICS, ends=(1, 1), limits=(1, 1), mortal=(True, False))),
+        without=broken.clearing_of_what_the_cluster_lost,
+    ),
+    Removal(
         name="untainted coverage",
         where="coverage.successor and Generation.sound_offset look at no taint",
         make=_pair(_SINGLE, taints=1),

@@ -9,6 +9,7 @@ What a process does between its steps mirrors `controller/tasks.py`, `sink/clear
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from backup_avro.chain import Kind
 from controller.decide import Action, AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Seal, StartPipeline, TakeOver
@@ -30,6 +31,7 @@ class Pair:
         self.shape = bounds.shape
         self.rules = Rules(bounds.shape, counting=bounds.overwriting_entries)
         self.decider = Decider(self.rules)
+        self._decided = cache(self._ask)
         self.visitors = Visitors(bounds, self.rules)
         self.shown = Shown(bounds.shape)
         self.show = self.shown.world
@@ -159,13 +161,17 @@ class Pair:
     # --- deciding -----------------------------------------------------------------------------------------------------
 
     def _decide(self, world: World, index: int, proc: Proc) -> Iterator[tuple[str, World]]:
+        for action in self._decided(proc, world.gens, world.life):
+            for label, after in self._act(world, index, proc, action):
+                yield f"{proc.inc} {label}", after
+
+    def _ask(self, proc: Proc, gens: tuple[Gen | None, ...], life: tuple[int, ...]) -> tuple[Action, ...]:
         lanes = tuple(
             Lane(number, run.draining, run.drained) for number, run in enumerate(proc.runs) if run is not None
         )
         tasks = frozenset((task.name, task.number) for task in proc.tasks)
-        for action in self.decider.actions(Sight(proc.inc, world.gens, lanes, tasks, self._alive(world))):
-            for label, after in self._act(world, index, proc, action):
-                yield f"{proc.inc} {label}", after
+        alive = tuple(there == ALIVE for there in life)
+        return self.decider.actions(Sight(proc.inc, gens, lanes, tasks, alive))
 
     def _alive(self, world: World) -> tuple[bool, ...]:
         return tuple(life == ALIVE for life in world.life)

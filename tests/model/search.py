@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ class Search(Generic[S]):
 
     def run(self) -> Outcome:
         """Visit states level by level until a promise is broken or nothing is left."""
+        gc.disable()  # millions of tuples without a cycle: looking through them again and again finds nothing
+        try:
+            return self._run()
+        finally:
+            gc.enable()
+
+    def _run(self) -> Outcome:
         began = time.process_time()
         level = []
         transitions = depth = 0
