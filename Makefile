@@ -10,7 +10,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test chaos model-check lint sandbox clean
+.PHONY: help setup demo test test-all chart-test simulate chaos model-check lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -23,7 +23,9 @@ setup: ## Virtual environment, packages and the broker's jars; done again only i
 demo: setup ## Back up a real topic, hand over, restore it and compare: the whole mission on this machine
 	@$(BIN)/tandem demo
 
-test: lint ## Lint, types, and all tests but the slow ones
+test: lint ## Lint, types, a thousand simulated histories, and all tests but the slow ones
+	@echo "==> simulation"
+	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
 	@echo "==> tests"
 	@$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST)
 
@@ -34,6 +36,10 @@ test-all: lint ## Lint, types, and all tests
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh
 	@$(BIN)/pytest tests/chart $(PYTEST)
+
+simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=1000 histories (FIRST=), or SEED=42 told in full
+	@PYTHONPATH=tests $(BIN)/python -m simulation --jobs $(JOBS) \
+		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(FIRST),--first $(FIRST))
 
 chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m chaos \

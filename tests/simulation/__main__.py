@@ -40,7 +40,7 @@ def play(seed: int, *, verbose: bool = False) -> Outcome:
     lines: list[str] = []
     world = World(seed, tell=lines.append if verbose else None)
     if verbose:
-        patching.speak(lambda text: world.say(text))
+        patching.speak(world.say)
     failure = None
     gc.disable()
     try:
@@ -75,13 +75,15 @@ def main() -> int:
     parser.add_argument("--stop-after", type=int, default=10, help="stop after so many failures")
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
-        os.execve(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
+        )
     wire()
     if arguments.seed is not None:
         outcome = play(arguments.seed, verbose=True)
-        print("\n".join(outcome.lines))
+        say("\n".join(outcome.lines))
         digest = hashlib.sha256("\n".join(outcome.lines).encode()).hexdigest()[:16]
-        print(f"seed {outcome.seed}: {outcome.failure or 'the promise held'} (history {digest})")
+        say(f"seed {outcome.seed}: {outcome.failure or 'the promise held'} (history {digest})")
         return 3 if outcome.failure else 0
     return many(arguments.first, arguments.seeds, arguments.jobs, arguments.stop_after)
 
@@ -90,8 +92,7 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
     """Run `count` seeds and print figures and failures."""
     began = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
-    failures: list[Outcome] = []
-    done = 0
+    failed = done = 0
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=500) as pool:
         for outcome in pool.imap_unordered(play, range(first, first + count), chunksize=4):
             done += 1
@@ -103,22 +104,29 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
                 virtual_s=round(outcome.virtual_s),
             )
             if outcome.failure is not None:
-                failures.append(outcome)
-                print(f"seed {outcome.seed} at {outcome.virtual_s:.1f} s: {outcome.failure}", flush=True)
-                if len(failures) >= stop_after:
+                failed += 1
+                say(f"seed {outcome.seed} at {outcome.virtual_s:.1f} s: {outcome.failure}")
+                if failed >= stop_after:
                     pool.terminate()
                     break
-            if done % 1000 == 0:
-                print(f"{done} of {count}, {time.perf_counter() - began:.0f} s, {len(failures)} failed", file=sys.stderr)
+            if done % 1000 == 0 and done < count:
+                sys.stderr.write(f"{done} of {count}, {time.perf_counter() - began:.0f} s, {failed} failed\n")
     took = time.perf_counter() - began
-    print(
-        f"simulated {done} histories of two instances ({totals['virtual_s'] / 3600:.1f} h of virtual time) in {took:.0f} s:"
-        f" {totals['complete']} generations became COMPLETE, {totals['checks']} restores from the store alone were"
-        f" judged, {totals['records']} records compared; {totals['crash']} kills, {totals['pause']} suspensions,"
-        f" {totals['zombie']} stale twins, {totals['cut']} truncations, {totals['recreate']} recreated topics"
+    say(
+        f"simulated {done} histories of two instances ({totals['virtual_s'] / 3600:.1f} h of virtual time) in"
+        f" {took:.0f} s: {totals['complete']} generations became COMPLETE, {totals['checks']} restores from the store"
+        f" alone were judged, {totals['records']} records compared; {totals['crash']} kills, {totals['pause']}"
+        f" suspensions, {totals['zombie']} stale twins, {totals['cut']} truncations, {totals['recreate']} recreated"
+        " topics"
     )
-    print(f"{done - len(failures)} passed, {len(failures)} failed")
-    return 3 if failures else 0
+    say(f"{done - failed} passed, {failed} failed")
+    return 3 if failed else 0
+
+
+def say(text: str) -> None:
+    """Print a line."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulation import runtime
-from simulation.network import Network
-
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode
 from controller.coordination import Bulletin
+from simulation import runtime
+from simulation.network import Network
 
 
 @dataclass(slots=True)
@@ -83,7 +82,7 @@ class Coordination:
             if live and message.event is not Event.PROGRESS:
                 self._wake.set()
 
-    def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
+    def publish(self, event: Event, *, at: int, **fields: Any) -> None:
         """Send a message, if the brokers are there."""
         me = self._network.runtime.me()  # not from a dead process
         del me

@@ -11,17 +11,17 @@ What is demanded once a generation is COMPLETE (docs/protocol.md has the argumen
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
-
-from simulation.kafka import decode
-from simulation.log import Cluster, Partition, Record
-from simulation.store import Bucket, Store
 
 from backup_avro.chain import Part, PartitionKey, StoredObject
 from backup_avro.errors import DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Selection, select
 from backup_avro.varint import decode_long
+from simulation.kafka import decode
+from simulation.log import Cluster, Partition, Record
+from simulation.store import Bucket, Store
 from sink.chain.reader import ChainReader
 
 _SYNC = 16
@@ -29,6 +29,45 @@ _SYNC = 16
 
 class ViolationError(AssertionError):
     """The promise is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Restored:
+    """What a restore gives of one partition: all records, the newest below `upto` of each key, the log start."""
+
+    records: list[Record]
+    newest: dict[int, Record]
+    upto: int
+    log_start: int
+
+
+def _compare(partition: Partition, lineage: list[Record], restored: _Restored) -> str | None:
+    known = {r.offset: r for r in lineage}
+    for record in restored.records:
+        if record.offset >= restored.upto:
+            break
+        there = known.get(record.offset)
+        if there is None or there._replace(txn=0) != record:
+            return f"{record} is not what the log held: {there}"
+        if there.txn in partition.aborted or there.control:
+            return f"{record} was aborted"
+    truth = partition.state(restored.upto, lineage)
+    later = partition.state(1 << 62, lineage)
+    for key, expected in truth.items():
+        got = restored.newest.get(key)
+        if got is not None and got.offset == expected.offset:
+            continue
+        if expected.offset < max(partition.start, restored.log_start):
+            continue
+        if got is None and expected.value is None:
+            continue
+        if later[key].offset >= restored.upto:
+            continue  # compacted away before it was read: what superseded it lies above the end
+        if got is None:
+            return f"key {key} is lost: the log had {expected}"
+        return f"key {key} is stale: {got}, the log had {expected}"
+    extra = restored.newest.keys() - truth.keys()
+    return f"keys {extra} are not in the log" if extra else None
 
 
 @dataclass(slots=True)
@@ -110,9 +149,8 @@ class Judge:
         partition = self.cluster.partitions[key.topic_id, key.partition]
         if len(partition.lineages) == 1:
             return 1 << 62
-        position = state.positions[key]
-        known, end = partition.end_of_epoch(epoch)
-        return min(position.offset, end) if known == epoch else min(position.offset, end)
+        _, end = partition.end_of_epoch(epoch)
+        return min(state.positions[key].offset, end)
 
     def _partition(
         self,
@@ -165,7 +203,7 @@ class Judge:
             ]
         self.restored_records += len(records)
         offsets = [r.offset for r in records]
-        if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+        if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
             raise ViolationError(f"{name}: offsets come twice or out of order: {offsets}")
         upto = piece.end
         if piece.warning is not None:  # sound up to the taint, in doubt above
@@ -175,47 +213,10 @@ class Judge:
         for record in records:
             if record.offset < upto:
                 mine[record.key] = record
-        problems = [
-            self._compare(partition, lineage, mine, records, upto, piece.log_start) for lineage in partition.lineages
-        ]
+        restored = _Restored(records=records, newest=mine, upto=upto, log_start=piece.log_start)
+        problems = [_compare(partition, lineage, restored) for lineage in partition.lineages]
         if all(problems):
             raise ViolationError(f"{name} restored up to {upto} from generations {piece.generations}: {problems[-1]}")
-
-    def _compare(
-        self,
-        partition: Partition,
-        lineage: list[Record],
-        mine: dict[int, Record],
-        records: list[Record],
-        upto: int,
-        log_start: int,
-    ) -> str | None:
-        known = {r.offset: r for r in lineage}
-        for record in records:
-            if record.offset >= upto:
-                break
-            there = known.get(record.offset)
-            if there is None or there._replace(txn=0) != record:
-                return f"{record} is not what the log held: {there}"
-            if there.txn in partition.aborted or there.control:
-                return f"{record} was aborted"
-        truth = partition.state(upto, lineage)
-        later = partition.state(1 << 62, lineage)
-        for key, expected in truth.items():
-            got = mine.get(key)
-            if got is not None and got.offset == expected.offset:
-                continue
-            if expected.offset < max(partition.start, log_start):
-                continue
-            if got is None and expected.value is None:
-                continue
-            if later[key].offset >= upto:
-                continue  # compacted away before it was read: what superseded it lies above the end
-            if got is None:
-                return f"key {key} is lost: the log had {expected}"
-            return f"key {key} is stale: {got}, the log had {expected}"
-        extra = mine.keys() - truth.keys()
-        return f"keys {extra} are not in the log" if extra else None
 
     def _kept_what_was_cut(self, live: list[Generation]) -> None:
         for key, watched in self.cut_off.items():

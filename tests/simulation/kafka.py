@@ -6,10 +6,9 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backup_avro.chain import GroupOffset, Topic
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-
-from backup_avro.chain import GroupOffset, Topic
 from sink.source.errors import ClusterUnreachableError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.transcode.segment import Segment, Transcoded
@@ -237,7 +236,7 @@ class Source:
                 continue
             records = partition.readable(partition.leader, spot.offset, rng.choice((2, 8, 30)))
             if records or (spot.offset < partition.stable and rng.random() < 0.5):
-                events.append(_fetched(tp, spot, partition, records, requested, now))
+                events.append(_fetched(tp, spot, partition, records, (requested, now)))
             elif now - self._answered >= _LONG_POLL_S or spot.offset < partition.stable:
                 heads.setdefault(partition.leader, {})[tp] = partition.stable
                 epochs[tp] = partition.epoch
@@ -273,7 +272,7 @@ def _fault(tp: TopicPartition, kind: FaultKind, now: float, offset: int, **more:
 
 
 def _fetched(
-    tp: TopicPartition, spot: _Spot, partition: Partition, records: list[Record], requested: float, now: float
+    tp: TopicPartition, spot: _Spot, partition: Partition, records: list[Record], times: tuple[float, float]
 ) -> Fetched:
     return Fetched(
         topic=tp.topic,
@@ -287,8 +286,8 @@ def _fetched(
         aborted=(),
         leader_id=partition.leader,
         leader_epoch=partition.epoch,
-        received_at=now,
-        requested_at=requested,
+        received_at=times[1],
+        requested_at=times[0],
         drained=not records,
     )
 

@@ -111,9 +111,7 @@ class Partition:
             for offset, record in sorted(replica.records.items()):
                 if offset >= upto:
                     break
-                if record.control or record.txn in self.aborted:
-                    gone = True
-                elif newest[record.key] > offset:
+                if record.control or record.txn in self.aborted or newest[record.key] > offset:
                     gone = True
                 elif record.value is None:
                     horizon = replica.horizons.setdefault(offset, now + self.retention_s)

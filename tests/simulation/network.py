@@ -9,7 +9,6 @@ from typing import Any
 
 from simulation.log import Partition
 from simulation.runtime import Event, Process, Runtime
-
 from sink.object_store.base import StoreTransientError
 from sink.source.errors import ClusterUnreachableError
 
@@ -82,7 +81,7 @@ class Network:
             if event.set in partition.waiters:
                 partition.waiters.remove(event.set)
 
-    def store_call(self, effect: Callable[[], Any], *, changes: bool) -> Any:  # noqa: ANN401 (what the effect returns)
+    def store_call(self, effect: Callable[[], Any], *, changes: bool) -> Any:
         """Have the store do something; it does so at a moment of its own, which may be after the caller is gone."""
         runtime, rng, weather = self.runtime, self.random, self.weather
         runtime.me()

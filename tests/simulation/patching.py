@@ -6,6 +6,7 @@ constants, scaled to a log of a hundred records whose tombstones live twenty sec
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import sys
@@ -105,6 +106,13 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
 }
 
 
+# Pure functions of bytes that every process and the judge call on the same bytes.
+_REMEMBERED = (
+    ("sink.chain.reader", "decode_entry"),
+    ("simulation.board", "decode"),
+)
+
+
 def apply() -> None:
     """Patch all modules."""
     for name in MODULES:
@@ -120,6 +128,9 @@ def apply() -> None:
         for attribute, value in constants.items():
             assert hasattr(module, attribute), f"{name} has no {attribute} any more"
             setattr(module, attribute, value)
+    for name, attribute in _REMEMBERED:
+        module = importlib.import_module(name)
+        setattr(module, attribute, functools.lru_cache(maxsize=512)(getattr(module, attribute)))
     silence()
 
 
@@ -130,10 +141,10 @@ def silence() -> None:
     )
 
 
-def speak(write: Any) -> None:  # noqa: ANN401 (a callable that takes a line)
+def speak(write: Any) -> None:
     """Log every line of every process to `write`."""
 
-    def render(_: Any, level: str, event: dict[str, Any]) -> str:  # noqa: ANN401 (structlog's)
+    def render(_: Any, level: str, event: dict[str, Any]) -> str:
         text = event.pop("event")
         current = runtime.here().current
         who = f"{current.process.name}/{current.name}" if current is not None else "-"
@@ -156,4 +167,3 @@ def speak(write: Any) -> None:  # noqa: ANN401 (a callable that takes a line)
 def unpatched(module: ModuleType) -> list[str]:
     """Return the names of real clocks and threads that a module still has."""
     return [name for name, stand_in in _STANDS_FOR.items() if getattr(module, name, stand_in) is not stand_in]
-

@@ -11,7 +11,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -253,7 +253,7 @@ class Lock:
         self._depth = 0
         self._waiters: deque[Thread] = deque()
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> Self:
         """Take it."""
         runtime = here()
         me = runtime.current
@@ -346,7 +346,7 @@ class Executor:
         self._running: dict[Thread, None] = {}
         self._closed = False
 
-    def submit(self, work: Callable[..., _T], *args: Any) -> Future[_T]:  # noqa: ANN401 (as in the standard library)
+    def submit(self, work: Callable[..., _T], *args: Any) -> Future[_T]:
         """Have it run."""
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
@@ -372,7 +372,7 @@ class Executor:
         for future in futures:
             yield future.result()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 (the standard library's)
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End after what runs."""
         self._closed = True
         if cancel_futures:
@@ -381,7 +381,7 @@ class Executor:
             for thread in list(self._running):
                 thread.join()
 
-    def __enter__(self) -> Executor:
+    def __enter__(self) -> Self:
         """Return itself."""
         return self
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import Runtime
-
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +22,7 @@ class Bucket:
     runtime: Runtime
     objects: dict[str, bytes] = field(default_factory=dict)
     step_s: float = 0.0
-    changed: Callable[[str, str], None] = lambda what, key: None
+    changed: Callable[[str, str], None] | None = None
 
     def now(self) -> datetime:
         """The store's clock."""
@@ -34,12 +33,13 @@ class Bucket:
         if key in self.objects:
             return Put.EXISTS
         self.objects[key] = body
-        self.changed("put", key)
+        if self.changed is not None:
+            self.changed("put", key)
         return Put.CREATED
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        if self.objects.pop(key, None) is not None:
+        if self.objects.pop(key, None) is not None and self.changed is not None:
             self.changed("delete", key)
 
     def info(self, key: str) -> ObjectInfo | None:
@@ -57,7 +57,7 @@ class Store:
         self._bucket = bucket
         self._network = network
 
-    def _call(self, effect: Callable[[], Any], *, changes: bool = False) -> Any:  # noqa: ANN401 (what the effect returns)
+    def _call(self, effect: Callable[[], Any], *, changes: bool = False) -> Any:
         return effect() if self._network is None else self._network.store_call(effect, changes=changes)
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
@@ -89,7 +89,7 @@ class Store:
                 info = self._bucket.info(key)
                 if info is not None:
                     yield info
-            if len(page) < 20:  # noqa: PLR2004 (the page size above)
+            if len(page) < 20:
                 return
             last = page[-1]
 

@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
-from simulation import patching, runtime
-from simulation.board import Board, Coordination
-from simulation.judge import Judge, ViolationError
-from simulation.kafka import Admin, Source, Transcoder
-from simulation.log import Cluster, Partition
-from simulation.network import Network, Weather
-from simulation.runtime import Event, Process, Runtime
-from simulation.store import Bucket, Store
-
 import controller.instance as instance_module
 from backup_avro import coverage
+from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
 from backup_avro.coordination import Event as MessageKind
 from backup_avro.errors import TandemError
@@ -26,6 +18,14 @@ from controller.coordination import Bulletin
 from controller.guard import as_guarded
 from controller.instance import Instance
 from controller.setup import Parts
+from simulation import patching, runtime
+from simulation.board import Board, Coordination
+from simulation.judge import Judge, ViolationError
+from simulation.kafka import Admin, Source, Transcoder
+from simulation.log import Cluster, Partition
+from simulation.network import Network, Weather
+from simulation.runtime import Event, Process, Runtime
+from simulation.store import Bucket, Store
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 
@@ -33,8 +33,8 @@ PAIR = "orders"
 CLUSTER_ID = "simulated"
 _NAMES = ("a", "b")
 _KEYS = 6
-CHAOS_S = 110.0
-QUIET_S = 70.0
+CHAOS_S = 80.0
+QUIET_S = 55.0
 
 
 @cache
@@ -137,7 +137,7 @@ class World:
             self._create(name)
 
     @property
-    def random(self) -> Any:  # noqa: ANN401 (random.Random)
+    def random(self) -> Any:
         """The seed's choices."""
         return self.runtime.random
 
@@ -365,7 +365,7 @@ class World:
                 partition.finish(txn, commit=not self._chance(self.plan.aborts))
 
     def _trouble(self) -> None:
-        plan, rng, now = self.plan, self.random, self.runtime.now
+        plan, rng = self.plan, self.random
         lives = [life for _, life in sorted(self.alive.items())]
         for life in lives:
             if self._chance(plan.crash):
@@ -377,12 +377,7 @@ class World:
                 self._suspend(life, rng.choice((1.0, 4.0, 9.0, 18.0, 35.0)) * (0.5 + rng.random()))
             elif self._chance(plan.zombie):
                 self._haunt(life)
-            if self._chance(plan.store_outage):
-                life.network.store_down_until = now + 15 * rng.random()
-                self.say(f"{life.process.name} can't reach the store until {life.network.store_down_until - 1000:.1f}")
-            if self._chance(plan.broker_outage):
-                life.network.brokers_down_until = now + rng.choice((5, 30)) * rng.random()
-                self.say(f"{life.process.name} can't reach brokers until {life.network.brokers_down_until - 1000:.1f}")
+            self._cut_off(life)
         self._trouble_with_topics()
         if self._chance(plan.failover):
             self._failover()
@@ -397,6 +392,15 @@ class World:
             self.say(f"{self.gone} is gone for good")
             if self.gone in self.alive:
                 self.crash(self.alive[self.gone].process)
+
+    def _cut_off(self, life: Life) -> None:
+        plan, rng, now = self.plan, self.random, self.runtime.now
+        if self._chance(plan.store_outage):
+            life.network.store_down_until = now + 15 * rng.random()
+            self.say(f"{life.process.name} can't reach the store until {life.network.store_down_until - 1000:.1f}")
+        if self._chance(plan.broker_outage):
+            life.network.brokers_down_until = now + rng.choice((5, 30)) * rng.random()
+            self.say(f"{life.process.name} can't reach brokers until {life.network.brokers_down_until - 1000:.1f}")
 
     def _suspend(self, life: Life, seconds: float) -> None:
         self.say(f"{life.process.name} is suspended for {seconds:.1f} s")
@@ -496,9 +500,7 @@ class World:
         if newest.taints:
             raise ViolationError(f"generation {newest.number} is tainted and was not replaced: {newest.taints}")
         for partition in self._partitions():
-            position = next(
-                (p for k, p in newest.positions.items() if (k.topic_id, k.partition) == (partition.topic_id, partition.number)), None
-            )
+            position = newest.positions.get(PartitionKey(partition.topic_id, partition.number))
             if position is None or partition.stable - position.offset > 40:
                 raise ViolationError(
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
