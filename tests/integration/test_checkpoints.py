@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import defaultdict
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +16,7 @@ from instances import Instance, Pair, PairMaker
 from witness import Row, consume
 
 from backup_avro.errors import ExitCode, RefusedError
+from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -37,7 +36,6 @@ UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 SLOW: dict[str, Any] = {"flush": {"interval": "1h"}, "handover": {"timeout": "2h"}}
 """What is written after COMPLETE stays out of the chain with these."""
 
-_MAIN = "from controller.cli.main import main; main()"
 Document = dict[str, Any]
 
 
@@ -57,27 +55,18 @@ def delete_topic(bootstrap: str, topic: str) -> None:
 
 
 class Commands:
-    """Runs `tandem` commands against a pair to their end."""
+    """Runs `tandem` commands against a pair to their end, in this process: there are many."""
 
-    def __init__(self, pair: Pair, folder: Path) -> None:
-        self._config = pair.config("a")
-        self._folder = folder
+    def __init__(self, pair: Pair) -> None:
+        self._config = str(pair.config("a"))
 
     def run(self, *arguments: str, expected: ExitCode = ExitCode.OK) -> tuple[Document, str]:
         """Run a command; return its document (empty if there is none) and what it told people."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TANDEM_"))}
-        done = subprocess.run(
-            [sys.executable, "-c", _MAIN, *arguments, "-c", str(self._config), "-o", "json"],
-            env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-            cwd=self._folder,
-        )
-        assert done.returncode == expected, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return (json.loads(done.stdout) if done.stdout else {}), done.stderr
+        out, told = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(told):
+            code = run([*arguments, "-c", self._config, "-o", "json"])
+        assert code == expected, f"{arguments}: {code}\n{out.getvalue()}\n{told.getvalue()}"
+        return (json.loads(out.getvalue()) if out.getvalue() else {}), told.getvalue()
 
     def status_of(self, number: int) -> Document:
         """What `tandem status` says of a generation."""
@@ -101,12 +90,12 @@ def roles(*instances: Instance) -> tuple[str, ...]:
 
 @pytest.mark.spark
 def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_deleted(
-    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path, spark: SparkSession
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession
 ) -> None:
     """Created, completed, written beyond, handed over: the cut comes back as it was; deleted, its generation goes."""
     topic, idle = make_topic(partitions=2, config=UNCLEANED), make_topic(config=UNCLEANED)
     pair = new_pair([topic, idle])
-    tandem = Commands(pair, tmp_path)
+    tandem = Commands(pair)
     refused = tandem.run("checkpoint", "create", "--id", "early", expected=ExitCode.REFUSED)[1]
     assert "no complete generation takes records" in refused
     assert tandem.run("checkpoint", "show", "early", expected=ExitCode.ERROR)[0]["status"] == "does-not-exist"
@@ -160,13 +149,13 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
 
 
 def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
-    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker
 ) -> None:
     """Killed before its commit reaches the cut, the next process completes it; with nobody there, its time runs out."""
     topic, doomed = make_topic(config=UNCLEANED), make_topic(config=UNCLEANED)
     write(kafka.bootstrap, topic, 50)
     pair = new_pair([topic, doomed])
-    tandem = Commands(pair, tmp_path)
+    tandem = Commands(pair)
     a = pair.start("a", **SLOW)
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     write(kafka.bootstrap, topic, 30, value=b"second")
@@ -183,16 +172,6 @@ def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
         **cut.ends,
         (doomed, 0): 0,
     }
-
-    # A topic that goes before all of it is stored: failed at once, with the reason.
-    a.kill()
-    a = pair.start("a", **SLOW)
-    pair.wait("it is Active again", lambda: a.role == "Active")
-    write(kafka.bootstrap, doomed, 10)
-    tandem.run("checkpoint", "create", "--id", "gone", "--no-wait", "--timeout", "1h")
-    delete_topic(kafka.bootstrap, doomed)
-    why = tandem.run("checkpoint", "create", "--id", "gone", expected=ExitCode.ERROR)[1]
-    assert f"{doomed}-0 was deleted, created anew or taken out of the configuration" in why
 
     # Nobody there: whoever looks after the deadline makes it failed, and so it stays.
     a.kill()
@@ -212,16 +191,25 @@ def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
             Options(checkpoint="late", naming=Naming(suffix=".late")),
         )
 
+    # A topic that goes before all of it is stored: failed at once, with the reason.
+    a = pair.start("a", **SLOW)
+    pair.wait("it is Active again", lambda: a.role == "Active")
+    write(kafka.bootstrap, doomed, 10)
+    tandem.run("checkpoint", "create", "--id", "gone", "--no-wait", "--timeout", "1h")
+    delete_topic(kafka.bootstrap, doomed)
+    why = tandem.run("checkpoint", "create", "--id", "gone", expected=ExitCode.ERROR)[1]
+    assert f"{doomed}-0 was deleted, created anew or taken out of the configuration" in why
+
 
 def test_a_deleted_topic_stays_over_two_handovers_and_goes_when_it_is_released(
-    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker
 ) -> None:
     """The last backup of a deleted topic is kept until a person lets it go; what the cluster has is refused."""
     topic, deleted = make_topic(config=UNCLEANED), make_topic(config=UNCLEANED)
     write(kafka.bootstrap, topic, 50)
     write(kafka.bootstrap, deleted, 40)
     pair = new_pair([topic, deleted])
-    tandem = Commands(pair, tmp_path)
+    tandem = Commands(pair)
     a, b = pair.start("a"), pair.start("b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     delete_topic(kafka.bootstrap, deleted)
@@ -254,13 +242,13 @@ def test_a_deleted_topic_stays_over_two_handovers_and_goes_when_it_is_released(
 
 
 def test_a_handover_completes_what_it_can_before_it_seals(
-    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker
 ) -> None:
     """Asked for before a turn and not reached until its last commit: the old generation holds it, the new one can't."""
     topic = make_topic(config=UNCLEANED)
     write(kafka.bootstrap, topic, 50)
     pair = new_pair([topic])
-    tandem = Commands(pair, tmp_path)
+    tandem = Commands(pair)
     a, b = pair.start("a", **SLOW), pair.start("b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     write(kafka.bootstrap, topic, 30, value=b"second")
