@@ -25,7 +25,7 @@ from chaos.restoring import (
     log_starts,
     placed,
     positions,
-    read_newest,
+    read_backups,
     restore_with_spark,
 )
 from chaos.stage import COMPACTED, PLACES, SCALE, STAMPED, Stage
@@ -97,6 +97,24 @@ class Tally:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What came back at one moment: the newest state, which must hold `confirmed`, and each generation by itself."""
+
+    when: str
+    newest: Restored
+    alone: tuple[Restored, ...]
+    confirmed: Ends
+
+    @property
+    def lowest(self) -> dict[Place, int]:
+        """The lowest cut that this moment or a later one can have: positions only grow."""
+        return {
+            place: min((end, *(restored.ends.get(place, end) for restored in self.alone)))
+            for place, end in self.newest.ends.items()
+        }
+
+
 class Campaign:
     """Carries a plan out in `folder`, and tells a line per round to `say`. `run` never leaves a process behind."""
 
@@ -106,7 +124,7 @@ class Campaign:
         self._say = say
         self._facts = Facts(PLACES)
         self._confirmed: dict[Place, int] = {}
-        self._kept: list[tuple[str, Restored, Ends]] = []
+        self._kept: list[_Kept] = []
         self._notes: list[str] = []
         self._where = "before the first round"
         self._numbers: set[int] = set()
@@ -154,7 +172,8 @@ class Campaign:
         faults = schedule(self._plan.seed, number, SCALE)
         self._where = f"in round {number} with {' '.join(map(str, faults))}"
         began = time.monotonic()
-        written, restored_before = self._facts.records, self.tally.restored_records
+        written, restores_before = self._facts.records, self.tally.restores
+        restored_before = self.tally.restored_records
         self._numbers.clear()
         self._notes.clear()
         self._kept.clear()
@@ -169,7 +188,7 @@ class Campaign:
         if self._spark_is_due(number):
             findings += self._judge_spark(number)
             spark = " (+ Spark)"
-        self._facts.forget(self._kept[-1][1].ends)
+        self._facts.forget(self._kept[-1].lowest)
         objects, size, orphans = self._patiently(self._stored)
         self.tally.rounds += 1
         self.tally.faults += len(faults)
@@ -180,7 +199,8 @@ class Campaign:
         self._say(
             f"round {number:>3}  {time.monotonic() - began:5.1f} s (hurt {hurt_s:.0f})  "
             f"written {self._facts.records - written:>5,}  generations {numbers[0]}-{numbers[-1]}  "
-            f"{len(self._kept)} restores{spark}, {self.tally.restored_records - restored_before:,} records  "
+            f"{self.tally.restores - restores_before} restores{spark}, "
+            f"{self.tally.restored_records - restored_before:,} records  "
             f"store {objects} objects {size / 1e6:.1f} MB, {orphans} left over  "
             + " ".join(f"{fault.value} {found[fault]}" for fault in (Fault.LOST, Fault.TWICE, Fault.RESURRECTED))
             + "  "
@@ -305,26 +325,29 @@ class Campaign:
         self._history()
         before = dict(self._confirmed)
         try:
-            restored = read_newest(self._reader)
+            newest, *alone = read_backups(self._reader)
         except RefusedError as error:
             raise RestoreFailedError(f"{when}: {error}") from error
-        self._kept.append((when, restored, before))
-        for place, end in restored.ends.items():
+        self._kept.append(_Kept(when=when, newest=newest, alone=tuple(alone), confirmed=before))
+        for place, end in newest.ends.items():
             self._confirmed[place] = max(self._confirmed.get(place, 0), end)
-        self.tally.restores += 1
-        self.tally.restored_records += len(restored.rows)
+        self.tally.restores += 1 + len(alone)
+        self.tally.restored_records += sum(len(restored.rows) for restored in (newest, *alone))
 
     def _judge_all(self) -> list[Finding]:
-        """Judge each restore once the facts reach its cut; the last one against the live topics as well."""
-        for _, restored, _ in self._kept:
-            self._await_facts(restored.ends)
+        """Judge each restore, also against the live topics, once the facts reach its cut."""
+        for kept in self._kept:
+            for restored in (kept.newest, *kept.alone):
+                self._await_facts(restored.ends)
         live = read_topics(self._stage.kafka.bootstrap, {place: place for place in COMPACTED})
         findings: list[Finding] = []
-        for when, restored, before in self._kept:
-            found = judge(restored, self._facts, confirmed=before, live=live)
-            if found:
-                self._say(f"           {when}, resting on generation {restored.generation}: {len(found)} findings")
-            findings += found
+        for kept in self._kept:
+            for restored, confirmed_before in ((kept.newest, kept.confirmed), *((each, {}) for each in kept.alone)):
+                found = judge(restored, self._facts, confirmed=confirmed_before, live=live)
+                if found:
+                    what = "the newest state, on" if restored is kept.newest else "by itself"
+                    self._say(f"           {kept.when}: {what} generation {restored.generation}: {len(found)} findings")
+                findings += found
         if self._facts.contradictions:
             raise UnhealthyError(f"the witnesses disagree: {self._facts.contradictions[:_SOME]}")
         return findings

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from backup_avro.fold import Generation
 from backup_avro.record import decode_body
-from backup_avro.selection import Selection, select
+from backup_avro.selection import Selection, restorable, select
 from chaos.facts import Facts, Place, Seen, digest_of
 from chaos.follower import read_topics
 from chaos.judge import Restored
@@ -67,11 +67,11 @@ class TaintedError(Exception):
     """The newest state is restorable with a warning only: its generation is tainted and the next one is being built."""
 
 
-def read_newest(reader: ChainReader) -> Restored:
-    """Read the newest state as a restore does: pin, read the chains on, choose, fetch, check, decode.
+def read_backups(reader: ChainReader) -> list[Restored]:
+    """Read the newest state, and then what each complete and sound generation holds by itself.
 
-    Raises RestoreFailedError if something that is guarded has no sound copy; TaintedError; RefusedError if
-    nothing is complete.
+    As a restore does: pin, read the chains on, choose, fetch, check, decode. Raises RestoreFailedError if something
+    that is guarded has no sound copy; TaintedError; RefusedError if nothing is complete.
     """
     while True:
         numbers = {state.number for state in reader.refresh()}
@@ -79,18 +79,27 @@ def read_newest(reader: ChainReader) -> Restored:
             states = reader.refresh()
             if not numbers.issuperset(state.number for state in states):
                 continue  # the newest one has no pin
-            selection = select(states)
-            if selection.incomplete:
-                raise RestoreFailedError(f"generation {selection.generation} lacks {', '.join(selection.incomplete)}")
-            warnings = [part.warning for part in selection.partitions if part.warning is not None]
+            newest = select(states)
+            if newest.incomplete:
+                raise RestoreFailedError(f"generation {newest.generation} lacks {', '.join(newest.incomplete)}")
+            warnings = [part.warning for part in newest.partitions if part.warning is not None]
             if warnings:
-                raise TaintedError(f"generation {selection.generation}: {'; '.join(warnings)}")
-            rows = tuple(_rows(ObjectReader(reader.store), selection))
-        break
+                raise TaintedError(f"generation {newest.generation}: {'; '.join(warnings)}")
+            alone = [select([state], number=state.number) for state in restorable(states) if _whole_and_sound(state)]
+            objects = ObjectReader(reader.store)
+            return [_read(objects, selection) for selection in (newest, *alone)]
+
+
+def _whole_and_sound(state: Generation) -> bool:
+    return not state.taints and state.clearing is None and state.cleared is None
+
+
+def _read(objects: ObjectReader, selection: Selection) -> Restored:
     ends, starts = {}, {}
     for part in selection.partitions:
         place = (part.topic.name, part.key.partition)
         ends[place], starts[place] = part.end, part.log_start
+    rows = tuple(_rows(objects, selection))
     return Restored(generation=selection.generation, rows=rows, ends=ends, log_starts=starts)
 
 
