@@ -29,11 +29,16 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class Replica:
-    """What one broker has: the records by offset, when tombstones may go, and how far a pass has come."""
+    """What one broker has: the records by offset, when tombstones may go, and how far a pass has come.
+
+    `cleaned` is the end of what passes looked at.
+    """
 
     records: dict[int, Record] = field(default_factory=dict)
     horizons: dict[int, float] = field(default_factory=dict)
     passing: tuple[int, list[int]] | None = None
+    cleaned: int = 0
+    cleaned: int = 0
 
 
 @dataclass(slots=True)
@@ -121,6 +126,7 @@ class Partition:
                 if gone:
                     doomed.append(offset)
             replica.passing = (upto, doomed)
+            replica.cleaned = max(replica.cleaned, upto)
         upto, doomed = replica.passing
         take = len(doomed) if rng.random() < 0.5 else rng.randint(0, len(doomed))
         for offset in doomed[:take]:
@@ -134,15 +140,32 @@ class Partition:
         self.epochs.append((self.epoch, self.end))
         self.wake()
 
+    def shortest(self) -> int:
+        """Return the lowest end that the log may be cut to.
+
+        A replica that ends there never had what a pass above it let go of older records for.
+        """
+        return max(self.start, *(replica.cleaned for replica in self.replicas.values()))
+
     def cut(self, at: int) -> list[Record]:
-        """An unclean election: the other replica, which ends at `at`, leads. Return the records that are lost."""
+        """An unclean election: the other replica, which ends at `at` or later, leads. Return the records that are lost.
+
+        A replica never cleaned by what it never had, so nothing is cut below its last pass; the former leader, which
+        may have, copies what the new one has.
+        """
+        follower = self.replicas[3 - self.leader]
+        at = max(at, follower.cleaned)
         lost = [record for record in self.lineages[-1] if record.offset >= at]
+        if not lost:
+            return []
         self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
         self.end = at
-        for replica in self.replicas.values():
-            replica.records = {o: r for o, r in replica.records.items() if o < at}
-            replica.horizons = {o: h for o, h in replica.horizons.items() if o < at}
-            replica.passing = None
+        follower.records = {o: r for o, r in follower.records.items() if o < at}
+        follower.horizons = {o: h for o, h in follower.horizons.items() if o < at}
+        follower.passing = None
+        self.replicas[self.leader] = Replica(
+            records=dict(follower.records), horizons=dict(follower.horizons), cleaned=follower.cleaned
+        )
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
         self.leader = 3 - self.leader
         self.epoch += 1

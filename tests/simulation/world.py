@@ -424,10 +424,11 @@ class World:
             partition.move()
         if partitions and self._chance(plan.cut):
             partition = rng.choice(partitions)
-            at = max(partition.start, partition.end - rng.randint(1, 6))
-            self.say(f"{partition.topic_id[-2:]}-{partition.number} is cut from {partition.end} to {at}")
-            self._count("cut")
-            self.judge.cut(partition, partition.cut(at))
+            at = max(partition.shortest(), partition.end - rng.randint(1, 6))
+            if at < partition.end:
+                self.say(f"{partition.topic_id[-2:]}-{partition.number} is cut from {partition.end} to {at}")
+                self._count("cut")
+                self.judge.cut(partition, partition.cut(at))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
             partition.delete_below(rng.randint(partition.start, partition.stable))
