@@ -100,6 +100,18 @@ def clearing_without_seal() -> Iterator[None]:
 
 
 @contextmanager
+def reading_on_while_sealing() -> Iterator[None]:
+    """A pipeline that was drained is started again although SEALED is on its way."""
+    duty = decide._duty_of_active
+
+    def reads_on(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+        return duty(generation, replace(seen, tasks=frozenset()), policy)
+
+    with patch.object(decide, "_duty_of_active", reads_on):
+        yield
+
+
+@contextmanager
 def clearing_of_what_the_cluster_lost() -> Iterator[None]:
     """What no longer exists needs no cover: nothing of it stays."""
     keeping = coverage.clearing

@@ -6,6 +6,7 @@ each mood, and everything that some mood asks for may happen.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -52,15 +53,22 @@ class Decider:
         self.actions = cache(self._actions)
 
     def _actions(self, sight: Sight) -> tuple[Action, ...]:
-        """Return what any mood asks for: all is well; I was asked for a turn; nobody was heard for a long time."""
+        """Return what any mood asks for: all is well; I was asked for a turn; nobody was heard for long; no brokers."""
+        calm = self._observe(sight, late=False)
+        asked = (Activation(request_id="", target=calm.me, generation=calm.newest + 1, reason=""),)
+        moods = (
+            calm,
+            replace(calm, activations=asked),
+            self._observe(sight, late=True),
+            replace(calm, guarded=None),
+        )
         found: dict[tuple[object, ...], Action] = {}
-        for asked, late in ((False, False), (True, False), (False, True)):
-            seen = self._observe(sight, asked=asked, late=late)
+        for seen in moods:
             for action in decide(Role.PASSIVE, seen, _POLICY).actions:
                 found.setdefault(_key(action), action)
         return tuple(found.values())
 
-    def _observe(self, sight: Sight, *, asked: bool, late: bool) -> Observation:
+    def _observe(self, sight: Sight, *, late: bool) -> Observation:
         me = sight.incarnation[0]
         other = "b" if me == "a" else "a"
         newest = sum(gen is not None for gen in sight.gens)
@@ -76,7 +84,6 @@ class Decider:
             newest=newest,
             guarded=self._rules.shape.guarded(sight.alive) if any(sight.alive) else None,
             peer=Peer(instance=other, heard_mono=heard, progressed_mono=heard),
-            activations=(Activation(request_id="", target=me, generation=newest + 1, reason=""),) if asked else (),
             pipelines={
                 lane.number + 1: PipelineState(
                     started_mono=_START, draining=lane.draining, drained_mono=_NOW if lane.drained else None

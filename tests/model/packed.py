@@ -86,7 +86,7 @@ class Gen(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """An entry to append: `parts` are a COMMIT's new positions, `keys` the mask of a taint, clearing or rewrite."""
+    """An entry to append: `parts` are a COMMIT's new positions, `keys` a mask: what is tainted, cleared, gone."""
 
     kind: Kind
     by: str
@@ -241,8 +241,15 @@ class Rules:
         match draft.kind:
             case Kind.OPEN:
                 content["opening"] = _OPENING
-            case Kind.COMMIT | Kind.SEALED:
+            case Kind.COMMIT:
                 content |= self._commit(number, gen, draft.parts)
+            case Kind.SEALED:
+                marks = [part is not None and bool(draft.keys >> n & 1) for n, part in enumerate(gen.parts)]
+                content["topics"] = tuple(
+                    self.shape.topic(n, removed=marks[n])
+                    for n, part in enumerate(gen.parts)
+                    if part is not None and part.removed != marks[n]
+                )
             case Kind.TAINTED:
                 content["taints"] = tuple(
                     Taint(key=key, offset=state.positions[key].offset, reason="a gap")
@@ -350,14 +357,15 @@ class Rules:
         other = self.thaw(successor, newer)
         return not coverage.uncovered(other, self.thaw(number, mine), self.shape.guarded(alive))
 
-    def _marks(self, number: int, mine: Gen, alive: tuple[bool, ...]) -> tuple[Part | None, ...]:
-        """Return the partitions as SEALED marks their topics (`coverage.unguarded`)."""
+    def _marks(self, number: int, mine: Gen, alive: tuple[bool, ...]) -> int:
+        """Return the mask of the partitions whose topics SEALED marks as gone (`coverage.unguarded`)."""
         changed = coverage.unguarded(self.thaw(number, mine), self.shape.guarded(alive))
         marks = {topic.topic_id: topic.removed for topic in changed}
-        return tuple(
-            part and part._replace(removed=marks.get(self.shape.keys[n].topic_id, part.removed))
+        gone = [
+            part is not None and marks.get(self.shape.keys[n].topic_id, part.removed)
             for n, part in enumerate(mine.parts)
-        )
+        ]
+        return sum(1 << n for n, removed in enumerate(gone) if removed)
 
     def _clearing(self, number: int, gens: tuple[Gen | None, ...], alive: tuple[bool, ...]) -> int | None:
         """Return the mask of what may go, None if nothing may yet (`coverage.clearing`)."""

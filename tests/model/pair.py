@@ -32,6 +32,7 @@ class Pair:
         self.rules = Rules(bounds.shape, counting=bounds.overwriting_entries)
         self.decider = Decider(self.rules)
         self._decided = cache(self._ask)
+        self._uncovered = cache(self._judge_seals)
         self.visitors = Visitors(bounds, self.rules)
         self.shown = Shown(bounds.shape)
         self.show = self.shown.world
@@ -148,13 +149,8 @@ class Pair:
         """Note what the COMPLETE generations hold without doubt; here the model judges by itself."""
         confirmed = list(world.confirmed)
         for gen in world.gens:
-            if gen is None or not gen.complete or gen.damaged:
-                continue
-            going = max(gen.clearing, 0) | max(gen.cleared, 0)
-            for n, part in enumerate(gen.parts):
-                if part is None or going >> n & 1 or part.stage != READ_THROUGH or part.need:
-                    continue
-                confirmed[n] = max(confirmed[n], part.sound)
+            if gen is not None and gen.complete:
+                confirmed = [max(before, self._sound(gen, n)) for n, before in enumerate(confirmed)]
         after = tuple(confirmed)
         return world if after == world.confirmed else world._replace(confirmed=after)
 
@@ -244,7 +240,7 @@ class Pair:
             newer = read[task.keys]
             if newer is not None and self.rules.seals(number, mine, task.keys, newer, alive):
                 label = f"sees {number + 1} covered by {task.keys + 1}"
-                ready = ready._replace(parts=self.rules.marks(number, mine, alive))
+                ready = ready._replace(keys=self.rules.marks(number, mine, alive))
                 yield label, self._with_task(world, index, ready)
         else:
             goes = self.rules.clearing(number, with_(read, number, mine), alive)
@@ -357,7 +353,7 @@ class Pair:
                 yield from self._claim(world, idle, index, proc, task)
             case "Complete" | "Seal":
                 kind = Kind.COMPLETE if task.name == "Complete" else Kind.SEALED
-                after = self._append(idle, index, task.number, Draft(kind, proc.inc, task.parts))
+                after = self._append(idle, index, task.number, Draft(kind, proc.inc, keys=task.keys))
                 yield f"{proc.inc} appends {kind} to {task.number + 1}", after or idle
             case "Clear":
                 yield from self._clear(idle, index, proc, task)
@@ -449,19 +445,40 @@ class Pair:
                         return f"{self.shown.name(n)} is gone from the cluster, and so is its last backup"
                 elif confirmed > reach[n]:
                     return f"{self.shown.name(n)} was confirmed up to {confirmed}, a restore reaches {reach[n]}"
-        return self.visitors.broken(world)
+        uncovered = self._uncovered(world.gens, world.life) if self.bounds.judge_seals else None
+        return uncovered or self.visitors.broken(world)
+
+    def _judge_seals(self, gens: tuple[Gen | None, ...], life: tuple[int, ...]) -> str | None:
+        """Whoever was sealed takes no more, so another generation must have all of it that the cluster still has."""
+        for number, gen in enumerate(gens):
+            if gen is None or gen.damaged or not gen.sealed:
+                continue
+            for n, part in enumerate(gen.parts):
+                if part is None or life[n] != ALIVE:
+                    continue
+                newer = (self._sound(other, n) for other in gens[number + 1 :] if other is not None)
+                if part.offset > max(newer, default=0):
+                    return f"generation {number + 1} is sealed, and nobody has {self.shown.name(n)} up to {part.offset}"
+        return None
+
+    def _sound(self, gen: Gen, n: int) -> int:
+        """Up to where a generation holds a partition without doubt, 0 if it does not."""
+        part = gen.parts[n]
+        if part is None or gen.damaged or not gen.complete or part.stage != READ_THROUGH or part.need:
+            return 0
+        going = max(gen.clearing, 0) | max(gen.cleared, 0)
+        return 0 if going >> n & 1 else part.sound
 
     def _kept(self, world: World, n: int) -> int:
         """Up to where some complete generation still has a partition that the cluster lost."""
-        best = 0
-        for number, gen in enumerate(world.gens):
-            if gen is None or gen.damaged or not gen.complete:
-                continue
-            part = gen.parts[n]
-            going = max(gen.clearing, 0) | max(gen.cleared, 0)
-            if part is not None and not going >> n & 1 and not world.deleted[number][n] >> gen.versions[n] & 1:
-                best = max(best, part.sound if part.stage == READ_THROUGH and not part.need else 0)
-        return best
+        return max(
+            (
+                self._sound(gen, n)
+                for number, gen in enumerate(world.gens)
+                if gen is not None and not world.deleted[number][n] >> gen.versions[n] & 1
+            ),
+            default=0,
+        )
 
     # --- small changes ------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ class Bounds:
     `ends` and `limits` are the logs' first and last ends; `born` says which topics exist at first, `mortal` which ones
     come and go. `processes` is how many there may be of each instance. `listing`: topics are listed in a later step
     than the chains are read. `split`: what was fetched is committed in a later step. `pieces`: a fetch may end before
-    the head.
+    the head. Without `judge_seals` only loss counts as a broken promise.
     """
 
     shape: Shape
@@ -43,6 +43,7 @@ class Bounds:
     overwriting_claims: bool = False
     overwriting_entries: bool = False
     pins_before_clearing: bool = False
+    judge_seals: bool = True
 
 
 class Run(NamedTuple):
@@ -61,7 +62,6 @@ class Task(NamedTuple):
     step: str
     keys: int = 0
     read: tuple[Gen | None, ...] = ()
-    parts: tuple[Part | None, ...] = ()
 
 
 class Proc(NamedTuple):
