@@ -38,7 +38,6 @@ class Replica:
     horizons: dict[int, float] = field(default_factory=dict)
     passing: tuple[int, list[int]] | None = None
     cleaned: int = 0
-    cleaned: int = 0
 
 
 @dataclass(slots=True)
