@@ -10,7 +10,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test simulate chaos model-check lint sandbox clean
+.PHONY: help setup demo test test-all chart-test simulate planted chaos model-check lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -40,6 +40,9 @@ chart-test: setup ## Render the Helm chart in many ways and check it; needs Go t
 simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=1000 histories (FIRST=), or SEED=42 told in full
 	@PYTHONPATH=tests $(BIN)/python -m simulation --jobs $(JOBS) \
 		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(FIRST),--first $(FIRST))
+
+planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY=word
+	@PYTHONPATH=tests $(BIN)/python -m planted --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m chaos \

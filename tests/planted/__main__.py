@@ -1,0 +1,100 @@
+"""Plant each mistake in a copy of the code and let the judges look: `make planted`.
+
+Judges, in this order: the simulation (SEEDS histories), the unit tests. A mistake is caught by the first that objects.
+Exit code 0: all were caught. 3: at least one was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from planted.mistakes import MISTAKES, Mistake
+
+ROOT = Path(__file__).parents[2]
+_COPIED = ("avro", "sink", "controller", "spark_jobs", "tests", "pyproject.toml")
+_LIMIT_S = 1200
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="planted", description=__doc__)
+    parser.add_argument("--only", default="", help="mistakes whose name contains this")
+    parser.add_argument("--seeds", type=int, default=150, help="how many histories the simulation plays at most")
+    parser.add_argument("--jobs", default="2", help="processes")
+    arguments = parser.parse_args()
+    wanted = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
+    missed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for mistake in wanted:
+            began = time.perf_counter()
+            copy = Path(folder) / "copy"
+            plant(mistake, copy)
+            judge = caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
+            shutil.rmtree(copy)
+            missed += judge is None
+            sys.stdout.write(f"{mistake.name:70} {judge or 'NOT CAUGHT'} ({time.perf_counter() - began:.0f} s)\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(wanted) - missed} of {len(wanted)} planted mistakes were caught\n")
+    return 3 if missed else 0
+
+
+def plant(mistake: Mistake, copy: Path) -> None:
+    """Copy the code to `copy` with one mistake in it. ValueError if its place is not there, or there twice."""
+    copy.mkdir(parents=True)
+    for name in _COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(source, copy / name)
+    path = copy / mistake.file
+    path.write_text(planted(mistake, path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def planted(mistake: Mistake, text: str) -> str:
+    """Return `text` with the mistake in it. ValueError if its place is not there exactly once."""
+    if text.count(mistake.old) != 1:
+        raise ValueError(f"{mistake.name}: its place stands {text.count(mistake.old)} times in {mistake.file}")
+    return text.replace(mistake.old, mistake.new)
+
+
+def caught_by(copy: Path, *, seeds: int, jobs: str) -> str | None:
+    """Return who objects and how, None if nobody does."""
+    paths = os.pathsep.join(str(copy / name) for name in ("", "avro", "tests"))
+    environ = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=copy,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+
+    found = run("simulation", "--seeds", str(seeds), "--jobs", jobs, "--stop-after", "1")
+    if found.returncode == 3:
+        return f"simulation: {found.stdout.splitlines()[0][:110]}"
+    if found.returncode:
+        raise RuntimeError(f"the simulation did not run: {found.stderr[-2000:]}")
+    found = run("pytest", "-q", "-x", "-n", jobs, "-p", "no:cacheprovider", "tests/unit")
+    first = re.search(r"^FAILED (\S+)", found.stdout, re.MULTILINE)
+    if first is not None:
+        return f"unit tests: {first[1].removeprefix('tests/unit/')}"
+    if found.returncode:
+        return f"unit tests: {found.stdout.strip().splitlines()[-1][:110]}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

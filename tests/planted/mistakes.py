@@ -1,0 +1,194 @@
+"""The mistakes: small edits that a tired person might make, each in one place of the production code."""
+# ruff: noqa: E501 (places are quoted as they stand)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """`old` stands exactly once in `file` and is replaced by `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MISTAKES = (
+    Mistake(
+        name="a commit names objects before they are stored",
+        file="sink/commit.py",
+        old="        list(pool.map(self._upload, draft.objects))\n",
+        new="        uploads = [pool.submit(self._upload, item) for item in draft.objects]\n        del uploads\n",
+    ),
+    Mistake(
+        name="cleared because any newer generation is complete",
+        file="avro/backup_avro/coverage.py",
+        old="or (Cover.COVERED in verdicts and not found_cut)",
+        new="or newer",
+    ),
+    Mistake(
+        name="one partition is forgotten at the handover",
+        file="avro/backup_avro/coverage.py",
+        old="for key in older.positions if guarded.has(key) and cover(newer",
+        new="for key in list(older.positions)[1:] if guarded.has(key) and cover(newer",
+    ),
+    Mistake(
+        name="a 412 is taken for success",
+        file="sink/chain/writer.py",
+        old="            ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data",
+        new="            ours = store.put_if_absent(key, data) in {Put.CREATED, Put.EXISTS}",
+    ),
+    Mistake(
+        name="an empty value becomes a tombstone",
+        file="sink/transcode/encode.py",
+        old="        elif value is None:",
+        new="        elif not value:",
+    ),
+    Mistake(
+        name="a gap at head is no taint",
+        file="sink/track.py",
+        old="        if gap <= limit:\n",
+        new="        if gap <= limit * 1000:\n",
+    ),
+    Mistake(
+        name="complete without having been at head after the base",
+        file="avro/backup_avro/fold.py",
+        old=" and self.head_at(key) > position.base.done_at",
+        new="",
+    ),
+    Mistake(
+        name="a slow chunk counts",
+        file="sink/scan.py",
+        old="        if took > self.limit_s:\n",
+        new="        if took > self.limit_s * 1000:\n",
+    ),
+    Mistake(
+        name="a moved leader is no reason to scan again",
+        file="sink/base.py",
+        old="        if track is None or track.scan.base.complete or leader < 0 or",
+        new="        if leader is not None or track is None or",
+    ),
+    Mistake(
+        name="topic ids are not checked before a commit",
+        file="sink/commit.py",
+        old="        lost = self._lost(draft.names) if draft.positions else frozenset[str]()",
+        new="        lost = frozenset[str]()",
+    ),
+    Mistake(
+        name="an older process appends on after a takeover",
+        file="sink/chain/writer.py",
+        old="        if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:",
+        new="        if not held and wanted is Kind.SEALED:",
+    ),
+    Mistake(
+        name="who writes an entry is not checked",
+        file="avro/backup_avro/fold.py",
+        old="    if entry.kind in _HOLDER_ONLY and entry.incarnation != state.holder:",
+        new="    if entry.kind is Kind.OPEN and entry.incarnation != state.holder and state.holder:",
+    ),
+    Mistake(
+        name="pins are not looked at",
+        file="sink/chain/pins.py",
+        old="    return [pin for pin in pins if pin.holds(generation, now)]",
+        new="    return [pin for pin in pins if pin.holds(generation, now) and now < 0]",
+    ),
+    Mistake(
+        name="what was cut off is read over",
+        file="sink/tail.py",
+        old="        track.frozen = True\n",
+        new="        track.frozen = False\n",
+    ),
+    Mistake(
+        name="records that were deleted before they were read are no taint",
+        file="sink/tail.py",
+        old='        track.lost = f"the log start moved to {log_start} before offsets from {track.offset} on were read"\n',
+        new="",
+    ),
+    Mistake(
+        name="an older state is preferred for a restore",
+        file="avro/backup_avro/selection.py",
+        old="    return sorted(usable, key=lambda g: (_whole(g), not g.taints, g.number), reverse=True)",
+        new="    return sorted(usable, key=lambda g: (_whole(g), not g.taints, -g.number), reverse=True)",
+    ),
+    Mistake(
+        name="two scans are joined inside",
+        file="avro/backup_avro/selection.py",
+        old="        if end >= there.base.end:\n            slices.extend",
+        new="        if end >= there.base.start:\n            slices.extend",
+    ),
+    Mistake(
+        name="void attempts count",
+        file="avro/backup_avro/chain.py",
+        old="        return attempt >= self.floor and attempt not in self.void",
+        new="        return attempt >= self.floor",
+    ),
+    Mistake(
+        name="attempts before a new start count",
+        file="avro/backup_avro/chain.py",
+        old="        return attempt >= self.floor and attempt not in self.void",
+        new="        return attempt not in self.void",
+    ),
+    Mistake(
+        name="an aborted transaction is stored",
+        file="sink/transcode/reference.py",
+        old="        transactions = _Transactions(aborted) if read_committed else None",
+        new="        transactions = _Transactions(aborted) if not read_committed else None",
+    ),
+    Mistake(
+        name="complete only by the topics that were there at the beginning",
+        file="avro/backup_avro/coverage.py",
+        old="    for key in guarded.partitions():\n        position = mine.positions.get(key)\n",
+        new="    for key in mine.positions.keys() & set(guarded.partitions()):\n        position = mine.positions.get(key)\n",
+    ),
+    Mistake(
+        name="complete although a complete generation reaches further",
+        file="avro/backup_avro/coverage.py",
+        old="            if guarded.has(key) and key in mine.positions and not _reaches(mine, other, key)\n",
+        new="            if guarded.has(key) and key not in mine.positions and not _reaches(mine, other, key)\n",
+    ),
+    Mistake(
+        name="clearing deletes what stays",
+        file="sink/clear.py",
+        old="any(part.key in clearing.stays for part in item.parts)",
+        new="any(part.key in clearing.goes for part in item.parts)",
+    ),
+    Mistake(
+        name="the epoch does not matter for coverage",
+        file="avro/backup_avro/coverage.py",
+        old="    if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:\n",
+        new="    if newer.sound_offset(key) >= old.offset:\n",
+    ),
+    Mistake(
+        name="a taint does not limit what is covered",
+        file="avro/backup_avro/coverage.py",
+        old="    if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:\n",
+        new="    if new.offset >= old.offset and new.epoch >= old.epoch:\n",
+    ),
+    Mistake(
+        name="at head as of the answer, not as of the question",
+        file="sink/track.py",
+        old="        self.head_mono = requested\n",
+        new="        self.head_mono = received\n",
+    ),
+    Mistake(
+        name="objects are not confirmed before COMPLETE",
+        file="sink/confirm.py",
+        old="        if size != item.bytes:\n",
+        new="        if size == -1:\n",
+    ),
+    Mistake(
+        name="sealed without a look at fresh chains",
+        file="controller/tasks.py",
+        old="        if newer is None or coverage.uncovered(newer, writer.state, guarded):\n            return\n",
+        new="        if newer is None:\n            return\n",
+    ),
+    Mistake(
+        name="the scan goes from low to high",
+        file="sink/scan.py",
+        old="        self._chunk = Chunk(low=max(self._base.start, high - self._size), high=high, attempt=attempt)\n",
+        new="        self._chunk = Chunk(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
+    ),
+)

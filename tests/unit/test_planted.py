@@ -1,0 +1,23 @@
+"""The catalogue of planted mistakes fits the code: `make planted` judges them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from planted.__main__ import planted
+from planted.mistakes import MISTAKES, Mistake
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_there_are_enough_of_them() -> None:
+    """At least twenty, each under a name of its own."""
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 20
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_has_its_place(mistake: Mistake) -> None:
+    """Its place is in the code exactly once, and with the mistake it still is a program."""
+    ast.parse(planted(mistake, (ROOT / mistake.file).read_text(encoding="utf-8")))
