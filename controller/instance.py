@@ -51,6 +51,8 @@ _ASK_AGAIN_S = 10.0
 _POSITIONS_IN_HEARTBEAT = 200
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
+_WORKERS = 5
+"""COMPLETE and a checkpoint may each wait for the commit under way in a pipeline; others must not wait for them."""
 
 
 def new_incarnation() -> str:
@@ -69,7 +71,7 @@ class Instance:
         self._abort = threading.Event()
         self._policy = policy_of(config)
         self._machine = RoleMachine()
-        self._board = TaskBoard()
+        self._board = TaskBoard(workers=_WORKERS)
         self._keeper = Keeper(parts.store, pair=parts.identity.pair, me=parts.identity.instance)
 
         def open_source() -> RawFetcher:
