@@ -73,16 +73,16 @@ CASES: tuple[Case, ...] = (
     Case(
         name="first start",
         about="both instances begin with nothing; claims come late; one process is restarted",
-        bounds="2 instances and a restart, 1 partition, 2 generations, 2 records",
-        make=_pair(_SINGLE, from_nothing=True, processes=(2, 1)),
+        bounds="2 instances and a restart, 1 partition, 2 generations, 1 record",
+        make=_pair(_SINGLE, limits=(1,), from_nothing=True, processes=(2, 1)),
         quick=_pair(_SINGLE, limits=(1,), from_nothing=True),
     ),
     Case(
         name="takeover",
         about="processes are restarted while their former lives go on; fencing by TAKEOVER",
-        bounds="2 instances with 2 processes each, 1 partition, 2 generations, 2 records",
-        make=_pair(_SINGLE, processes=(2, 2)),
-        quick=_pair(_SINGLE, limits=(1,), processes=(2, 1)),
+        bounds="2 instances with 2 processes each, 1 partition, 2 generations, 2 takeovers of each, 2 records",
+        make=_pair(_SINGLE, processes=(2, 2), takeovers=2),
+        quick=_pair(_SINGLE, limits=(1,), processes=(2, 1), takeovers=2),
     ),
     Case(
         name="taint",
@@ -197,6 +197,11 @@ REMOVALS: tuple[Removal, ...] = (
         name="put if absent in the chain",
         where="store: an append with a stale head overwrites",
         make=_pair(_SINGLE, processes=(2, 1), overwriting_entries=True),
+    ),
+    Removal(
+        name="who lost a chain appends no more",
+        where="store: a writer goes on from the head although another incarnation held the chain",
+        make=_pair(_SINGLE, ends=(0,), limits=(1,), processes=(2, 1), takeovers=2, unfenced=True),
     ),
     Removal(
         name="CLEARING before pins before deletion",

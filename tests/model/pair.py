@@ -18,7 +18,7 @@ from .decided import Decider, Lane, Sight
 from .packed import READ_THROUGH, SCANNED, SCANNING, Draft, Gen, Part, Rules
 from .shown import Shown
 from .visitors import Visitors
-from .world import ALIVE, GONE, INSTANCES, UNBORN, Bounds, Proc, Run, Task, View, World, with_
+from .world import ALIVE, GONE, INSTANCES, UNBORN, Bounds, Proc, Run, Task, World, with_
 
 _VERBS = {"Complete": "complete", "Seal": "seal", "Clear": "clear"}
 
@@ -52,7 +52,7 @@ class Pair:
                 assert after is not None
                 gen = after
             gens = (gen, *empty[1:])
-            first = first._replace(views=(self._view(gen), *empty[1:]), runs=(Run(), *empty[1:]))
+            first = first._replace(views=(self._view(gen), *empty[1:]), runs=(Run(0), *empty[1:]))
         world = World(
             ends=bounds.ends,
             life=life,
@@ -118,30 +118,31 @@ class Pair:
 
     # --- appending ----------------------------------------------------------------------------------------------------
 
-    def _view(self, gen: Gen) -> View:
-        return gen if self.bounds.overwriting_entries else gen.takeovers
+    def _view(self, gen: Gen) -> Gen | bool:
+        return gen if self.bounds.overwriting_entries else True
 
-    def _append(self, world: World, index: int, number: int, draft: Draft) -> World | None:
+    def _append(self, world: World, index: int, number: int, draft: Draft, view: int) -> World | None:
         """Append as `ChainWriter` does: on a taken number go on from the head, unless the chain has another holder.
 
         Returns the world without the process if it is fenced, None if the rules refuse the entry.
         """
         proc, gen = world.procs[index], world.gens[number]
         assert gen is not None
-        view = proc.views[number]
-        if self.bounds.overwriting_entries and isinstance(view, Gen) and draft.kind is not Kind.TAKEOVER:
-            after = self.rules.fold(number, view, draft)
+        known = proc.views[number]
+        if isinstance(known, Gen) and draft.kind is not Kind.TAKEOVER:
+            after = self.rules.fold(number, known, draft)
             if after is None:
                 return None
             # What stood under this number is gone, and what came after it hangs on nothing.
             after = after._replace(damaged=gen.damaged or gen.seq > after.seq)
         else:
-            if draft.kind is not Kind.TAKEOVER and view != self._view(gen):
+            if draft.kind is not Kind.TAKEOVER and view != gen.takeovers and not self.bounds.unfenced:
                 return world._replace(procs=world.procs[:index] + world.procs[index + 1 :])
             after = None if gen.damaged else self.rules.fold(number, gen, draft)
             if after is None:
                 return None
-        proc = proc._replace(views=with_(proc.views, number, self._view(after)))
+        if known != self._view(after):
+            proc = proc._replace(views=with_(proc.views, number, self._view(after)))
         world = world._replace(gens=with_(world.gens, number, after), procs=with_(world.procs, index, proc))
         return self._confirm(world)
 
@@ -183,11 +184,12 @@ class Pair:
             case TakeOver():
                 gen = world.gens[number]
                 if gen is not None and gen.takeovers < self.bounds.takeovers:
-                    after = self._append(world, index, number, Draft(Kind.TAKEOVER, proc.inc))
+                    after = self._append(world, index, number, Draft(Kind.TAKEOVER, proc.inc), 0)
                     if after is not None:
                         yield f"takes {number + 1} over", after
             case StartPipeline():
-                yield f"reads for {number + 1}", self._with_run(world, index, number, Run())
+                view = self._own(proc, world, number).takeovers
+                yield f"reads for {number + 1}", self._with_run(world, index, number, Run(view))
             case Drain():
                 run = proc.runs[number]
                 assert run is not None
@@ -207,7 +209,7 @@ class Pair:
         if run is not None and run.drained:
             world = self._with_run(world, index, number, None)
         if proc.views[number] is not None and self._own(proc, world, number).clearing >= 0:
-            again = Task("Clear", number, "look")
+            again = Task("Clear", number, "look", view=self._own(proc, world, number).takeovers)
             yield f"goes on clearing {number + 1}", self._with_task(world, index, again)
         else:
             yield from self._begin(world, index, proc, Task("Clear", number, "list"))
@@ -223,6 +225,7 @@ class Pair:
         """Read the chains, then list the topics and judge: in two steps, or in one where topics don't change."""
         if proc.views[task.number] is None:
             return
+        task = task._replace(view=self._own(proc, world, task.number).takeovers)
         if self.bounds.listing:
             reading = task._replace(read=world.gens)
             yield f"reads the chains, to {_VERBS[task.name]} {task.number + 1}", self._with_task(world, index, reading)
@@ -232,7 +235,7 @@ class Pair:
     def _judge(self, world: World, index: int, proc: Proc, task: Task) -> Iterator[tuple[str, World]]:
         number, read = task.number, task.read
         mine, alive = self._own(proc, world, number), self._alive(world)
-        ready = Task(task.name, number, "append")
+        ready = task._replace(step="append", keys=0, read=())
         if task.name == "Complete":
             if not self.rules.obstacles(number, mine, with_(read, number, None), alive):
                 yield f"sees nothing in the way of {number + 1}", self._with_task(world, index, ready)
@@ -258,7 +261,7 @@ class Pair:
                 continue
             if any(task.name == "Complete" and task.number == number for task in proc.tasks):
                 continue  # it runs between commits
-            if not self.bounds.overwriting_entries and proc.views[number] != gen.takeovers:
+            if not self.bounds.overwriting_entries and run.view != gen.takeovers:
                 if run.draft or not self.bounds.split:
                     yield f"{proc.inc} is fenced", world._replace(procs=world.procs[:index] + world.procs[index + 1 :])
                 continue
@@ -266,17 +269,17 @@ class Pair:
             for label, after in (*steps, *self._taint(world, index, number)):
                 yield f"{proc.inc} {label} for {number + 1}", after
             if run.draining and not run.draft:
-                stopped = self._with_run(world, index, number, Run(draining=True, drained=True))
+                stopped = self._with_run(world, index, number, run._replace(drained=True))
                 yield f"{proc.inc} has stopped reading for {number + 1}", stopped
 
     def _read_at_once(self, world: World, index: int, number: int) -> Iterator[tuple[str, World]]:
         """Fetch and commit in one step."""
         proc = world.procs[index]
-        own = self._own(proc, world, number)
-        if own.sealed or own.clearing >= 0:
+        run, own = proc.runs[number], self._own(proc, world, number)
+        if run is None or own.sealed or own.clearing >= 0:
             return
         for label, parts in self._fetches(world, own.parts):
-            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, parts))
+            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, parts), run.view)
             if after is not None:
                 yield label, after
 
@@ -286,7 +289,7 @@ class Pair:
         run, own = proc.runs[number], self._own(proc, world, number)
         assert run is not None
         if run.draft:
-            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, run.draft))
+            after = self._append(world, index, number, Draft(Kind.COMMIT, proc.inc, run.draft), run.view)
             if after is not None:
                 if len(after.procs) == len(world.procs):
                     after = self._with_run(after, index, number, run._replace(draft=()))
@@ -298,12 +301,12 @@ class Pair:
 
     def _taint(self, world: World, index: int, number: int) -> Iterator[tuple[str, World]]:
         proc = world.procs[index]
-        own = self._own(proc, world, number)
-        if world.taints >= self.bounds.taints or own.sealed or own.clearing >= 0:
+        run, own = proc.runs[number], self._own(proc, world, number)
+        if run is None or world.taints >= self.bounds.taints or own.sealed or own.clearing >= 0:
             return
         for n, part in enumerate(own.parts):
             if part is not None and part.taint < 0 and not part.removed:
-                after = self._append(world, index, number, Draft(Kind.TAINTED, proc.inc, keys=1 << n))
+                after = self._append(world, index, number, Draft(Kind.TAINTED, proc.inc, keys=1 << n), run.view)
                 if after is not None:
                     yield f"taints {self.shown.name(n)}", after._replace(taints=world.taints + 1)
 
@@ -353,7 +356,7 @@ class Pair:
                 yield from self._claim(world, idle, index, proc, task)
             case "Complete" | "Seal":
                 kind = Kind.COMPLETE if task.name == "Complete" else Kind.SEALED
-                after = self._append(idle, index, task.number, Draft(kind, proc.inc, keys=task.keys))
+                after = self._append(idle, index, task.number, Draft(kind, proc.inc, keys=task.keys), task.view)
                 yield f"{proc.inc} appends {kind} to {task.number + 1}", after or idle
             case "Clear":
                 yield from self._clear(idle, index, proc, task)
@@ -393,10 +396,10 @@ class Pair:
         assert gen is not None
         match task.step:
             case "append" | "append late":
-                after = self._append(idle, index, number, Draft(Kind.CLEARING, proc.inc, keys=task.keys))
+                after = self._append(idle, index, number, Draft(Kind.CLEARING, proc.inc, keys=task.keys), task.view)
                 if after is not None and len(after.procs) == len(idle.procs):
                     then = "delete" if task.step == "append late" else "look"
-                    after = self._with_task(after, index, Task("Clear", number, then, task.keys))
+                    after = self._with_task(after, index, task._replace(step=then))
                 yield f"{proc.inc} appends CLEARING of {self.shown.names(task.keys)} to {number + 1}", after or idle
             case "look" | "look first":
                 if idle.restore is not None and idle.restore.pins(number):
@@ -405,7 +408,7 @@ class Pair:
                 then = "append late" if task.step == "look first" else "delete"
                 yield (
                     f"{proc.inc} sees no pin on {number + 1}",
-                    self._with_task(idle, index, Task("Clear", number, then, task.keys)),
+                    self._with_task(idle, index, task._replace(step=then)),
                 )
             case _:
                 yield from self._delete(idle, index, proc, task, gen)
@@ -420,7 +423,7 @@ class Pair:
             after = idle._replace(deleted=with_(idle.deleted, number, with_(idle.deleted[number], n, everything)))
             yield f"{proc.inc} deletes {self.shown.name(n)} of {number + 1}", self._with_task(after, index, task)
         if not left:
-            appended = self._append(idle, index, number, Draft(Kind.CLEARED, proc.inc, keys=goes))
+            appended = self._append(idle, index, number, Draft(Kind.CLEARED, proc.inc, keys=goes), task.view)
             yield f"{proc.inc} appends CLEARED to {number + 1}", appended or idle
 
     def _left(self, world: World, number: int, gen: Gen, goes: int) -> list[int]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from .packed import Gen, Part, Shape
 
 UNBORN, ALIVE, GONE = range(3)
 INSTANCES = ("a", "b")
-
-View: TypeAlias = "int | Gen"
-"""A writer's picture of its chain: how often it was taken over; all of it where put-if-absent was taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,32 +40,44 @@ class Bounds:
     overwriting_claims: bool = False
     overwriting_entries: bool = False
     pins_before_clearing: bool = False
+    unfenced: bool = False
     judge_seals: bool = True
 
 
 class Run(NamedTuple):
-    """A pipeline; `draft` is what it fetched and has not committed, by partition."""
+    """A pipeline; `draft` is what it fetched and has not committed, by partition.
 
+    `view` is its writer's picture of the chain: how often it had been taken over.
+    """
+
+    view: int
     draining: bool = False
     drained: bool = False
     draft: tuple[Part | None, ...] = ()
 
 
 class Task(NamedTuple):
-    """Slow work under way: the action's name, the generation, the step it is at, and what it found or read before."""
+    """Slow work under way: the action's name, the generation, the step it is at, and what it found or read before.
+
+    `view` is as for a pipeline: the writer is the one that was there when the work began.
+    """
 
     name: str
     number: int
     step: str
     keys: int = 0
+    view: int = 0
     read: tuple[Gen | None, ...] = ()
 
 
 class Proc(NamedTuple):
-    """One process. `views` are the pictures of the chains it holds, None for those it never held."""
+    """One process. `views` are its pictures of the chains that it held ever, None for others.
+
+    Where put-if-absent was taken away they are all that its writers know, else only whether there is one.
+    """
 
     inc: str
-    views: tuple[View | None, ...]
+    views: tuple[Gen | bool | None, ...]
     runs: tuple[Run | None, ...]
     tasks: tuple[Task, ...] = ()
 
