@@ -1,7 +1,7 @@
 """Plant each mistake in a copy of the code and let the judges look: `make planted`.
 
 Judges, in this order: the simulation (SEEDS histories), the unit tests. A mistake is caught by the first that objects.
-Exit code 0: all were caught. 3: at least one was not.
+Exit code 0: all were caught. 1: a judge objects to the code as it is. 3: at least one mistake was not caught.
 """
 
 from __future__ import annotations
@@ -19,7 +19,20 @@ from pathlib import Path
 from planted.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
-_COPIED = ("avro", "sink", "controller", "spark_jobs", "tests", "pyproject.toml")
+_COPIED = (
+    "avro",
+    "sink",
+    "controller",
+    "spark_jobs",
+    "tests",
+    "docs",
+    "helm",
+    "scripts",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 _LIMIT_S = 1200
 
 
@@ -33,6 +46,12 @@ def main() -> int:
     wanted = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
+        sound = Path(folder) / "sound"
+        plant(None, sound)
+        objection = caught_by(sound, seeds=20, jobs=arguments.jobs)
+        if objection is not None:
+            sys.stderr.write(f"a judge objects to the code without any mistake: {objection}\n")
+            return 1
         for mistake in wanted:
             began = time.perf_counter()
             copy = Path(folder) / "copy"
@@ -46,8 +65,8 @@ def main() -> int:
     return 3 if missed else 0
 
 
-def plant(mistake: Mistake, copy: Path) -> None:
-    """Copy the code to `copy` with one mistake in it. ValueError if its place is not there, or there twice."""
+def plant(mistake: Mistake | None, copy: Path) -> None:
+    """Copy the code to `copy` with one mistake (None: as it is) in it. ValueError if its place is not there, or there twice."""
     copy.mkdir(parents=True)
     for name in _COPIED:
         source = ROOT / name
@@ -55,6 +74,8 @@ def plant(mistake: Mistake, copy: Path) -> None:
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(source, copy / name)
+    if mistake is None:
+        return
     path = copy / mistake.file
     path.write_text(planted(mistake, path.read_text(encoding="utf-8")), encoding="utf-8")
 
