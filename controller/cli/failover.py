@@ -61,7 +61,7 @@ def failover(
     seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
 
     Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, or the instance is
-    silent. Exit code 4 if --wait ran out; the request stays in force.
+    silent (the last two can be overruled with --force). Exit code 4 if --wait ran out; the request stays in force.
     """
     from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
