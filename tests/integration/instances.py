@@ -37,6 +37,8 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, StoreTransientError, open_store
 
 WAIT_S = 90.0
+QUICK: dict[str, Any] = {"flush": {"interval": "500ms"}, "coordination": {"heartbeat_interval": "500ms"}}
+"""Sections for a pair that shall take several turns in a test."""
 _POLL_S = 0.2
 _LAST_LINES = 25
 _MAIN = "import sys; from controller.cli.main import main; sys.exit(main())"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from instances import Pair, PairMaker
+from instances import QUICK, Pair, PairMaker
 from witness import Row, assert_same, consume, stored
 
 from backup_avro.fold import Generation
@@ -81,7 +81,7 @@ def test_log_starts_that_move_and_times_of_the_broker(
     write(bootstrap, stamped, 10, word="old", age_ms=HOUR_MS)
     write(bootstrap, expires, 100, word="old", age_ms=HOUR_MS)
     write(bootstrap, expires, 50, word="young")
-    pair = new_pair(topics)
+    pair = new_pair(topics, **QUICK)
     a = pair.start("a")
     pair.start("b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))

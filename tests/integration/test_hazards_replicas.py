@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from instances import Pair, PairMaker
+from instances import QUICK, Pair, PairMaker
 from witness import assert_same, consume, place_of, rows_of, stored
 
 from backup_avro.chain import Position
@@ -69,7 +69,7 @@ def test_a_leader_that_moves_in_mid_scan_and_a_log_that_is_cut(
     bootstrap = first.bootstrap
     topic = topic_name
     create(bootstrap, topic, [2, 3])
-    pair = new_pair([topic], kafka=first, groups={"enabled": False})
+    pair = new_pair([topic], kafka=first, groups={"enabled": False}, **QUICK)
     create(bootstrap, pair.settings["coordination"]["topic"], [1])
     write(bootstrap, topic, RECORDS, b"before")
     a = pair.start("a", **SLOWLY)

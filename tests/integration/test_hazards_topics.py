@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from instances import Pair, PairMaker
+from instances import QUICK, Pair, PairMaker
 from witness import Log, assert_same, consume, rows_of, stored
 
 from backup_avro.chain import PartitionKey, Topic
@@ -79,7 +79,7 @@ def test_topics_that_come_grow_and_go_over_two_handovers(
         write(bootstrap, name, 100)
     write(bootstrap, gone, 50, partition=1)
     last_of_gone = consume(bootstrap, [gone])
-    pair = new_pair({"patterns": [f"{topic_name}-.*"]})
+    pair = new_pair({"patterns": [f"{topic_name}-.*"]}, **QUICK)
     a = pair.start("a")
     pair.start("b")
     one = pair.wait("generation 1 is complete", lambda: pair.complete(1))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from instances import Pair, PairMaker
+from instances import QUICK, Pair, PairMaker
 from witness import assert_same, consume, stored
 
 from controller.sandbox.kafka import KafkaServer
@@ -70,7 +70,7 @@ def test_transactions_that_end_abort_or_hang(kafka: KafkaServer, make_topic: Top
     for partition in HANGING, ABANDONED:
         write(bootstrap, topic, partition, 7)
 
-    pair = new_pair([topic])
+    pair = new_pair([topic], **QUICK)
     a, b = pair.start("a"), pair.start("b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     assert offsets(pair, 1) == {COMMITTED: 16, ABORTED: 16, HANGING: 10, ABANDONED: 10}, "markers are passed over"

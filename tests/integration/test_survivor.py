@@ -36,7 +36,7 @@ ROOM = 2.2
 ALONE = {
     "liveness": {"timeout": "5s"},
     "peer": {"timeout": "2s"},
-    "rotation": {"interval": "7s"},
+    "rotation": {"interval": "6s"},
     "scan": {"rate_limit": "360KiB/s"},
 }
 SMALL_FETCHES = {"kafka": {"max.partition.fetch.bytes": 32_768}}  # so that the limit is kept evenly

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from instances import Pair, PairMaker
+from instances import QUICK, Pair, PairMaker
 from witness import Row, consume, rows_of, stored
 
 from backup_avro.fold import Generation
@@ -195,7 +195,9 @@ def test_who_was_away_too_long_says_so_and_is_replaced(
     ledger = Ledger(kafka.bootstrap, topic)
     keys = [b"key-%05d" % number for number in range(KEYS // 4)]
     ledger.put(keys, "first")
-    pair, building = (new_pair([topic], liveness={"timeout": "180s"}, retain={"generations": 1}) for _ in range(2))
+    pair, building = (
+        new_pair([topic], liveness={"timeout": "180s"}, **QUICK, retain={"generations": 1}) for _ in range(2)
+    )
     a, _ = pair.start("a", prelude=prelude), pair.start("b", prelude=prelude)
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     builder = building.start("a", prelude=prelude, **SLOWLY | {"scan": {"rate_limit": "70KiB/s"}})
