@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def plant(mistake: Mistake | None, copy: Path) -> None:
-    """Copy the code to `copy` with one mistake (None: as it is) in it. ValueError if its place is not there, or there twice."""
+    """Copy the code to `copy` with one mistake (None: as it is). ValueError if its place is not there exactly once."""
     copy.mkdir(parents=True)
     for name in _COPIED:
         source = ROOT / name
