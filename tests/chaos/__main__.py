@@ -31,7 +31,12 @@ def main() -> int:
     # A SIGTERM unwinds like Ctrl-C, so that no process stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TROUBLE))
     plan = Plan(rounds=words.rounds, seed=seed, first=words.first, spark_every=words.spark_every, limit_s=words.limit)
-    tally = Campaign(plan, folder.resolve(), say=_say).run()
+    campaign = Campaign(plan, folder.resolve(), say=_say)
+    try:
+        tally = campaign.run()
+    except (KeyboardInterrupt, SystemExit):
+        _say(f"interrupted after {campaign.tally}\nkept: {folder}")
+        return TROUBLE
     _say(str(tally))
     if tally.clean:
         if words.folder is None:

@@ -27,6 +27,7 @@ from chaos.restoring import (
     positions,
     read_backups,
     restore_with_spark,
+    sweep_with_spark,
 )
 from chaos.stage import COMPACTED, PLACES, SCALE, STAMPED, Stage
 from chaos.writers import Kind, Order, Writer, stop_all
@@ -160,10 +161,11 @@ class Campaign:
                 self._say(f"trouble {self._where}: {self.tally.trouble}")
                 for note in self._notes:
                     self._say(f"           {note}")
-            self._count()
+            finally:
+                self._count()
+                self.tally.seconds = time.monotonic() - began
             # Told to end while the broker still answers; the servers go when the stack is unwound.
             stage.heal()
-        self.tally.seconds = time.monotonic() - began
         return self.tally
 
     # --- one round --------------------------------------------------------------------------------------------------
@@ -190,6 +192,8 @@ class Campaign:
             spark = " (+ Spark)"
         self._facts.forget(self._kept[-1].lowest)
         objects, size, orphans = self._patiently(self._stored)
+        if orphans and self._spark_is_due(number):
+            objects, size, orphans = self._sweep(number, orphans)
         self.tally.rounds += 1
         self.tally.faults += len(faults)
         self.tally.findings += findings
@@ -378,6 +382,16 @@ class Campaign:
             if time.monotonic() > deadline:
                 raise UnhealthyError(f"the follower did not come to the cut in {sorted(behind)}: {dict(ends)}")
             time.sleep(_POLL_S)
+
+    def _sweep(self, number: int, orphans: int) -> tuple[int, int, int]:
+        """Have retention delete what processes that woke up late have put under generations that were cleared."""
+        folder = self._stage.folder / "pair"
+        sweep_with_spark(self._stage.pair.settings, folder, log=f"retention.round-{number}")
+        stored = self._patiently(self._stored)
+        if stored[2]:
+            raise UnhealthyError(f"{stored[2]} objects of cleared generations are there after retention, see {folder}")
+        self._notes.append(f"retention deleted {orphans} objects of cleared generations")
+        return stored
 
     # --- figures ----------------------------------------------------------------------------------------------------
 

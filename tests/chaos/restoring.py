@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,25 +130,9 @@ def restore_with_spark(
     settings: Mapping[str, Any], folder: Path, *, bootstrap: str, suffix: str, places: Iterable[Place]
 ) -> Copies:
     """Run `tandem restore` into new topics, read them to their ends, and delete them. Raises RestoreFailedError."""
-    config = folder / f"restore{suffix}.yaml"
-    config.write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
-    log = folder / f"restore{suffix}.log"
     # The load config keeps the broker from compacting the copy before it is read.
-    words = ["restore", "--config", str(config), "--suffix", suffix, "--keep-load-config", "--yes", "-o", "json"]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
-    with log.open("ab") as errors:
-        done = subprocess.run(
-            [*_TANDEM, *words],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-            env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
-            timeout=_SPARK_S,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise RestoreFailedError(f"tandem restore ended with exit code {done.returncode}, see {log}")
-    document = json.loads(done.stdout)
+    words = ("restore", "--suffix", suffix, "--keep-load-config", "--yes")
+    document = _command(settings, folder, words, log=f"restore{suffix}")
     ends = {
         (topic["source"], int(part["partition"])): int(part["end"])
         for topic in document["topics"]
@@ -160,6 +144,32 @@ def restore_with_spark(
     for future in admin.delete_topics(sorted({name for name, _ in copies}), operation_timeout=30).values():
         future.result(timeout=60)
     return Copies(generation=document["generation"], ends=ends, rows=rows)
+
+
+def sweep_with_spark(settings: Mapping[str, Any], folder: Path, *, log: str) -> Mapping[str, Any]:
+    """Run `tandem retention --execute` for what nobody needs, and nothing that is in a chain; return its report."""
+    report: Mapping[str, Any] = _command(settings, folder, ("retention", "--execute", "--older-than", "3650d"), log=log)
+    return report
+
+
+def _command(settings: Mapping[str, Any], folder: Path, words: Sequence[str], *, log: str) -> Any:
+    """Run a command and return its JSON. Raises RestoreFailedError that names the log."""
+    config = folder / f"{log}.yaml"
+    config.write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
+    with (folder / f"{log}.log").open("ab") as errors:
+        done = subprocess.run(
+            [*_TANDEM, *words, "--config", str(config), "-o", "json"],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            stdin=subprocess.DEVNULL,
+            env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
+            timeout=_SPARK_S,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise RestoreFailedError(f"tandem {words[0]} ended with exit code {done.returncode}, see {folder}/{log}.log")
+    return json.loads(done.stdout)
 
 
 def placed(copies: Copies, facts: Facts, *, log_starts: Mapping[Place, int]) -> Restored:
