@@ -77,9 +77,9 @@ class Search(Generic[S]):
             for state in level:
                 for label, after in self._model.steps(state):
                     transitions += 1
-                    if after in self._parents:
+                    way = (state, label)
+                    if self._parents.setdefault(after, way) is not way:
                         continue
-                    self._parents[after] = (state, label)
                     following.append(after)
                     if self._model.violation(after) is not None:
                         found = after
