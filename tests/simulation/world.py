@@ -378,6 +378,7 @@ class World:
             elif self._chance(plan.zombie):
                 self._haunt(life)
             self._cut_off(life)
+        self._trouble_with_partitions()
         self._trouble_with_topics()
         if self._chance(plan.failover):
             self._failover()
@@ -414,10 +415,9 @@ class World:
         self._suspend(life, 3.0 + 40.0 * self.random.random())
         self.zombies.append(self.alive.pop(life.name))
 
-    def _trouble_with_topics(self) -> None:
+    def _trouble_with_partitions(self) -> None:
         plan, rng = self.plan, self.random
         partitions = self._partitions()
-        names = sorted(self.cluster.topics)
         if partitions and self._chance(plan.leader_move):
             partition = rng.choice(partitions)
             self.say(f"leader of {partition.topic_id[-2:]}-{partition.number} moves")
@@ -433,6 +433,10 @@ class World:
             partition = rng.choice(partitions)
             partition.delete_below(rng.randint(partition.start, partition.stable))
             self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+
+    def _trouble_with_topics(self) -> None:
+        plan, rng = self.plan, self.random
+        names = sorted(self.cluster.topics)
         if names and self._chance(plan.recreate):
             name = rng.choice(names)
             self.say(f"topic {name} is recreated")
