@@ -84,4 +84,4 @@ def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) ->
         why=reason,
         remedy="`tandem release` lets them go when they are not needed any more",
     )
-    return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at)
+    return Taint(key=key, offset=old.offset, reason=reason, cut_at=cut_at, epoch=old.epoch)

@@ -67,8 +67,9 @@ class Track:
         `lost` is set where records were lost or cut off, which no retention time excuses.
         """
         sound = self.head_offset if self.recorded is None else self.recorded.offset
+        epoch = self.epoch if self.recorded is None else self.recorded.epoch
         if self.lost is not None:
-            return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at)
+            return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at, epoch=epoch)
         if self.retention_s is None or self.offset == sound:
             return None
         open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0
@@ -81,7 +82,8 @@ class Track:
             if math.isinf(gap)
             else f"read {gap:.0f} s after it was last at head"
         )
-        return Taint(key=self.key, offset=sound, reason=f"{away}; tombstones are promised for {self.retention_s:.0f} s")
+        reason = f"{away}; tombstones are promised for {self.retention_s:.0f} s"
+        return Taint(key=self.key, offset=sound, reason=reason, epoch=epoch)
 
     def record(self) -> Position:
         """Return the position for a commit, and remember that it was handed over."""

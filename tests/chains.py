@@ -159,9 +159,11 @@ class Chain:
         """Append SEALED."""
         return self.append(Kind.SEALED)
 
-    def taint(self, offset: int, of: PartitionKey | None = None, *, cut_at: int | None = None) -> Chain:
+    def taint(
+        self, offset: int, of: PartitionKey | None = None, *, cut_at: int | None = None, epoch: int | None = None
+    ) -> Chain:
         """Append TAINTED."""
-        taint = Taint(key=of or key(), offset=offset, reason="a gap", cut_at=cut_at)
+        taint = Taint(key=of or key(), offset=offset, reason="a gap", cut_at=cut_at, epoch=epoch)
         return self.append(Kind.TAINTED, taints=(taint,))
 
     def clearing(self, stays: Iterable[PartitionKey] = ()) -> Chain:

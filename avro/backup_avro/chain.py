@@ -157,13 +157,15 @@ class Taint:
     """Why a partition's window after `offset` may lack tombstones or records. Earlier moments are untouched.
 
     `cut_at` is where the log was truncated below what had been read: the records from there on are in this generation
-    only, whatever the log holds under their offsets now.
+    only, whatever the log holds under their offsets now. `epoch` is the leader epoch of the position at `offset`: which
+    history of the log the sound part belongs to.
     """
 
     key: PartitionKey
     offset: int
     reason: str
     cut_at: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

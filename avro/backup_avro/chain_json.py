@@ -174,7 +174,8 @@ def dump_topic(topic: Topic) -> JsonObject:
 def dump_taint(taint: Taint) -> JsonObject:
     """Return the JSON form of a taint."""
     document = _dump_key(taint.key) | {"offset": taint.offset, "reason": taint.reason}
-    return document if taint.cut_at is None else document | {"cut_at": taint.cut_at}
+    optional = {"cut_at": taint.cut_at, "epoch": taint.epoch}
+    return document | {name: value for name, value in optional.items() if value is not None}
 
 
 def _dump_group(item: GroupOffset) -> JsonObject:
@@ -433,6 +434,7 @@ def load_taint(document: object, where: str) -> Taint:
         offset=fields.take("offset", int),
         reason=fields.take("reason", str),
         cut_at=fields.take("cut_at", int, None),
+        epoch=fields.take("epoch", int, None),
     )
     fields.end()
     return taint

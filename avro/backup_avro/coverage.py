@@ -49,7 +49,7 @@ def cover(newer: Generation, older: Generation, key: PartitionKey) -> Cover:
     if not newer.usable(key):
         return Cover.BEHIND
     if cut_off(older, key):
-        return Cover.CUT_OFF
+        return Cover.CUT_OFF if _reaches_cut(newer, older, key) else Cover.BEHIND
     new, old = newer.positions[key], older.positions[key]
     if newer.sound_offset(key) >= old.offset and new.epoch >= old.epoch:
         return Cover.COVERED
@@ -69,21 +69,50 @@ def cut_off(state: Generation, key: PartitionKey) -> bool:
     return taint is not None and taint.cut_at is not None and state.positions[key].offset > taint.cut_at
 
 
+def common_offset(state: Generation, key: PartitionKey) -> int:
+    """Return up to where (exclusive) the sound part of `state` is also what the log kept; -1 if nobody knows."""
+    taint = state.taints.get(key)
+    sound = state.sound_offset(key)
+    return sound if taint is None or taint.cut_at is None else min(sound, taint.cut_at)
+
+
+def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
+    """Whether the sound part of `newer` has all that a truncation left of what `older` read."""
+    if newer.sound_offset(key) >= common_offset(older, key):
+        return True
+    # Or the log was cut again, further down, before `newer` was at head.
+    later = newer.positions[key].epoch > older.positions[key].epoch and newer.head_at(key) > older.head_at(key)
+    return later and key not in newer.taints
+
+
 def doubtful(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
     """Return the partitions of which only the brokers can tell whether `newer` has read what `older` did.
 
     Two positions of one epoch are of one history: an epoch has one leader, and its log only grows meanwhile. Across
     epochs the log may have been cut below the older position and have grown again, with other records.
     """
-    return [
-        key
-        for key, position in older.positions.items()
-        if guarded.has(key)
-        and key in newer.positions
-        and newer.positions[key].epoch > position.epoch >= 0
+    return [key for key in older.positions if guarded.has(key) and _across_epochs(newer, older, key)]
+
+
+def _across_epochs(newer: Generation, older: Generation, key: PartitionKey) -> bool:
+    return (
+        key in newer.positions
+        and newer.positions[key].epoch > older.positions[key].epoch >= 0
         and not cut_off(older, key)
         and cover(newer, older, key) is not Cover.BEHIND
-    ]
+    )
+
+
+def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> list[Generation]:
+    """Return what covers `key` if only brokers could tell, and none was asked when `older` was sealed; else nothing.
+
+    Sealing proves what is guarded then. A topic that was not is named as removed by SEALED.
+    """
+    topic = older.topics.get(key.topic_id)
+    if topic is None or not topic.removed:
+        return []
+    covering = [g for g in newer if cover(g, older, key) is Cover.COVERED]
+    return covering if all(_across_epochs(g, older, key) for g in covering) else []
 
 
 def unguarded(state: Generation, guarded: Guarded) -> tuple[Topic, ...]:
@@ -100,17 +129,12 @@ def unproven(
 ) -> dict[PartitionKey, Generation]:
     """Return what of `goes` nobody could prove when `older` was sealed, each with the generation that covers it now.
 
-    Sealing proves what is guarded then. A topic that was not (SEALED then names it as removed) may be guarded again.
+    What is guarded again since then can be proven now.
     """
     newer = [g for g in all_generations if g.number > older.number and g.complete]
     already = older.cleared.goes if older.cleared is not None else ()
-    found = {}
-    for key in set(goes).difference(already):
-        topic = older.topics.get(key.topic_id)
-        covering = [g for g in newer if topic is not None and topic.removed and cover(g, older, key) is Cover.COVERED]
-        if covering and all(key in doubtful(g, older, guarded) for g in covering):
-            found[key] = max(covering, key=lambda g: g.number)
-    return found
+    covering = {key: _assumed(older, key, newer) for key in set(goes).difference(already) if guarded.has(key)}
+    return {key: max(found, key=lambda g: g.number) for key, found in covering.items() if found}
 
 
 def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[str]:
@@ -141,7 +165,7 @@ def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) 
 
 def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:
     if cut_off(other, key):
-        return True  # as far as the log still reaches
+        return _reaches_cut(mine, other, key)
     here, there = mine.positions[key], other.positions[key]
     if here.offset >= there.offset and here.epoch >= there.epoch:
         return True
@@ -188,7 +212,10 @@ def clearing(
         verdicts = {cover(g, older, key) for g in newer}
         found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
         lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut
-        if key in already or (Cover.COVERED in verdicts and not found_cut) or (lost and key in released):
+        # Nobody can ask any more whether the log that is gone had been cut.
+        assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
+        covered = Cover.COVERED in verdicts and not found_cut and not assumed
+        if key in already or covered or (lost and key in released):
             goes.append(key)
         elif found_cut:
             stays[key] = CUT_OFF_KEPT

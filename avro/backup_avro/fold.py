@@ -129,6 +129,11 @@ class Generation:
         taint = self.taints.get(key)
         return position.offset if taint is None else min(taint.offset, position.offset)
 
+    def sound_epoch(self, key: PartitionKey) -> int:
+        """Return the leader epoch at `sound_offset`; the position's, which is never lower, if nobody wrote it down."""
+        taint = self.taints.get(key)
+        return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
+
     def name_of(self, key: PartitionKey) -> str:
         """Return `topic-partition` for messages."""
         topic = self.topics.get(key.topic_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
-from backup_avro.coverage import cut_off
+from backup_avro.coverage import common_offset, cut_off
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
 
@@ -31,12 +31,16 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSelection:
-    """All that is restored of one partition, in offset order; slices don't overlap. `end` is the moment (exclusive)."""
+    """All that is restored of one partition, in offset order; slices don't overlap.
+
+    `end` is the moment (exclusive); from `sound` on, if that is lower, the records are in doubt, as `warning` says.
+    """
 
     key: PartitionKey
     topic: Topic
     slices: tuple[Slice, ...]
     log_start: int
+    sound: int
     end: int
     generations: tuple[int, ...]
     warning: str | None = None
@@ -213,7 +217,7 @@ def _select_partition(
 ) -> PartitionSelection:
     key, topic = what
     position = chosen.positions[key]
-    log_start, epoch = position.log_start, position.epoch
+    log_start, epoch = position.log_start, chosen.sound_epoch(key)
     own_end = position.offset if until is None else min(until, position.offset)
     end = min(own_end, chosen.sound_offset(key))
     slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
@@ -237,7 +241,12 @@ def _select_partition(
             continue
         end, epoch = reach, there.epoch
         joining = [g for g in others if g.number not in used]
-    warning = None
+    if instead and until is None:
+        further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
+        whole = next((g for g in further if g.sound_offset(key) >= g.positions[key].base.end), None)
+        if whole is not None:  # the log was cut inside of what it scanned: only all of it makes sense, as it was before
+            return _select_partition(whole, [], parts, what, None, instead=False)
+    sound, warning = end, None
     if own_end > end and position.epoch >= epoch:  # what nobody has without doubt
         warning = f"tainted above offset {end}: {chosen.taints[key].reason}"
         slices.extend(_slices(chosen.number, parts[chosen.number].get(key, ()), end, own_end))
@@ -248,6 +257,7 @@ def _select_partition(
         topic=topic,
         slices=tuple(sorted(slices, key=lambda piece: max(piece.part.first, piece.low))),
         log_start=log_start,
+        sound=sound,
         end=end,
         generations=tuple(used),
         warning=warning,
@@ -255,12 +265,14 @@ def _select_partition(
 
 
 def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:
-    """Return how far (exclusive) `other` goes on from `end` in the same history, None if it does not."""
+    """Return how far (exclusive) `other` reaches beyond `end` in the same history, None if it does not."""
     there = other.positions.get(key)
     if there is None or not other.usable(key) or there.epoch < epoch:
         return None
-    reach = other.sound_offset(key) if until is None else min(until, other.sound_offset(key))
-    return reach if there.base.start <= end < reach else None
+    reach = common_offset(other, key)
+    if until is not None:
+        reach = min(until, reach)
+    return reach if end < reach else None
 
 
 def _parts_by_key(state: Generation) -> _Parts:

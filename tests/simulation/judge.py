@@ -171,8 +171,8 @@ class Judge:
             for state in holders:
                 self._read(state, key)
             return
-        if piece.end < offset and piece.warning is None:
-            raise ViolationError(f"{name} was confirmed up to {offset}, the restore ends at {piece.end}")
+        if piece.sound < offset:
+            raise ViolationError(f"{name} was confirmed up to {offset}, the restore is in doubt from {piece.sound} on")
         mark = (
             piece.end,
             piece.generations,
@@ -186,14 +186,14 @@ class Judge:
         if self._judged.get(key) == (mark, partition.start):
             return
         self._judged[key] = (mark, partition.start)
-        self._content(name, partition, piece, live)
+        self._content(name, partition, piece)
 
     def _may_lack(self, key: PartitionKey, selection: Selection, live: list[Generation]) -> bool:
         """Whether another life of the topic has its name, so that only one of the two can be restored."""
         names = {piece.topic.name for piece in selection.partitions}
         return any(key.topic_id in s.topics and s.topics[key.topic_id].name in names for s in live)
 
-    def _content(self, name: str, partition: Partition, piece: PartitionSelection, live: list[Generation]) -> None:
+    def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
         records: list[Record] = []
         for piece_slice in piece.slices:
             records += [
@@ -205,10 +205,7 @@ class Judge:
         offsets = [r.offset for r in records]
         if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
             raise ViolationError(f"{name}: offsets come twice or out of order: {offsets}")
-        upto = piece.end
-        if piece.warning is not None:  # sound up to the taint, in doubt above
-            state = next(s for s in live if s.number == piece.generations[0])
-            upto = min(upto, state.taints[piece.key].offset)
+        upto = piece.sound
         mine: dict[int, Record] = {}
         for record in records:
             if record.offset < upto:

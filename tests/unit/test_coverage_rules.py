@@ -79,6 +79,14 @@ def test_a_log_that_grew_again_does_not_cover_what_was_cut_off() -> None:
     assert cover(newer.state, older.state, K) is Cover.CUT_OFF
     assert obstacles(newer.state, [older.state], ONE) == [], "it can't be reached, and must not be waited for"
     assert cover(newer.state, generation(1, 80, epoch=3).taint(80, cut_at=80).state, K) is Cover.COVERED
+    short = generation(2, 79, epoch=3, head_at=30)
+    assert cover(short.state, older.state, K) is Cover.BEHIND, "the log still has what lies below the cut"
+    assert obstacles(short.state, [older.state], ONE) == ["t-0 stands at 79, generation 1 at 100"]
+    assert cover(short.commit({K: position(80, epoch=3)}).state, older.state, K) is Cover.CUT_OFF
+    again = generation(2, 70, epoch=6, head_at=30)
+    assert cover(again.state, older.state, K) is Cover.CUT_OFF, "it was cut again, further down"
+    assert obstacles(again.state, [older.state], ONE) == []
+    assert cover(again.taint(70).state, older.state, K) is Cover.BEHIND
     late = generation(1, 100, epoch=3).taint(90).taint(100, cut_at=80)
     assert cover(newer.state, late.state, K) is Cover.CUT_OFF, "a taint before it does not hide the cut"
 

@@ -128,6 +128,26 @@ def test_what_was_not_guarded_when_it_was_sealed_is_unproven() -> None:
     assert unproven(older.state, wanted.goes, [*states, same], BOTH) == {}, "one of the same epoch is proof"
 
 
+def test_what_can_t_be_proven_any_more_stays() -> None:
+    """The topic went before anybody asked about its log: what covers it may have read another history."""
+    older = complete_generation(1, {K: 10, U: 5}, epoch=3)
+    proven = complete_generation(1, {K: 10, U: 5}, epoch=3).seal()
+    newer = complete_generation(2, {K: 12, U: 9}, epoch=4).state
+    older.append(Kind.SEALED, topics=unguarded(older.state, ONE))
+    wanted = clearing(older.state, [older.state, newer], ONE)
+    assert wanted is not None
+    assert wanted.goes == (K,)
+    assert list(wanted.stays) == [U]
+    released = clearing(older.state, [older.state, newer], ONE, {U})
+    assert released is not None
+    assert released.goes == (K, U)
+    same = complete_generation(3, {K: 12, U: 9}, epoch=3).state
+    for sealed, generations in ((older.state, [newer, same]), (proven.state, [newer])):
+        cleared = clearing(sealed, [sealed, *generations], ONE)
+        assert cleared is not None
+        assert cleared.goes == (K, U)
+
+
 def test_what_was_found_cut_stays_whatever_the_log_grows_to() -> None:
     """After SEALED only the reason that it stays can tell; a person may let it go."""
     older = complete_generation(1, {K: 10, U: 5}, epoch=3).seal()

@@ -44,7 +44,7 @@ def late(chain: Chain) -> Chain:
     return chain
 
 
-def scanned(number: int, start: int, end: int, offset: int) -> Chain:
+def scanned(number: int, start: int, end: int, offset: int, *, epoch: int = 1) -> Chain:
     """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`."""
     chain = Chain(number=number, instance="b", incarnation="b-1").open()
     parts: list[Part] = []
@@ -52,7 +52,7 @@ def scanned(number: int, start: int, end: int, offset: int) -> Chain:
         parts.append(part(start, end - 1, scan=1))
     if offset > end:
         parts.append(part(end, offset - 1, start=150))
-    chain.commit({K: position(offset, base=done_base(end, start=start), log_start=start)}, *parts)
+    chain.commit({K: position(offset, base=done_base(end, start=start), log_start=start, epoch=epoch)}, *parts)
     return chain.complete()
 
 
@@ -124,14 +124,38 @@ def test_records_above_come_from_another_generation() -> None:
 
 
 def test_only_contiguous_records_are_added() -> None:
-    """Not from a generation whose log began above the position, nor from another epoch history, nor beyond a taint."""
+    """Not from another epoch history, nor beyond a taint."""
     newer = scanned(3, 0, 10, 15)
-    gap = scanned(1, 16, 16, 20)
-    assert only(select(states(gap, newer))).end == 15
     other_epoch = complete_generation(1, {K: 20}, epoch=0)
     assert only(select(states(other_epoch, newer))).end == 15
     tainted = complete_generation(1, {K: 20}).taint(18)
     assert only(select(states(tainted, newer))).end == 18
+
+
+def test_a_log_that_starts_above_a_position_is_taken_as_it_is() -> None:
+    """The failed one stands at 15, then records up to 22 were deleted: no copy goes on from 15, the newest is whole."""
+    failed, newer = scanned(1, 0, 10, 15), scanned(2, 22, 30, 40).taint(40)
+    found = only(select(states(failed, newer)))
+    assert (found.log_start, found.end, found.generations, found.warning) == (22, 40, (2,), None)
+    assert offsets(found) == list(range(22, 40))
+    assert only(select(states(failed, newer), number=1)).end == 15, "what was asked for, and nothing else"
+
+
+def test_what_a_truncation_left_is_added_below_a_taint() -> None:
+    """The tail of generation 2 was away from 13 on and read another history later; generation 1 saw what had been cut.
+
+    Both read epoch 1 up to 13. Generation 1 was frozen at 20 by a cut at 16: up to there it is beyond doubt.
+    """
+    older = complete_generation(1, {K: 20}, epoch=1).taint(20, cut_at=16, epoch=1)
+    newer = complete_generation(2, {K: 13}, epoch=1).taint(13, epoch=1)
+    newer.commit({K: position(30, epoch=2)}, part(13, 29, start=300))
+    found = only(select(states(older, newer)))
+    assert (found.sound, found.end, found.generations) == (16, 30, (2, 1))
+    assert offsets(found) == list(range(30))
+    somewhere = complete_generation(1, {K: 20}, epoch=1).taint(20, cut_at=-1, epoch=1)
+    assert only(select(states(somewhere, newer))).sound == 13, "nobody knows what was cut"
+    elsewhere = complete_generation(2, {K: 13}, epoch=2).taint(13, epoch=2)
+    assert only(select(states(older, elsewhere))).sound == 13, "it may have read another history"
 
 
 def test_a_moment_inside_of_what_another_one_scanned_is_not_filled_up() -> None:
@@ -163,6 +187,18 @@ def test_a_cut_log_is_not_mixed() -> None:
     assert only(select(states(longer, frozen))).generations == (1,)
     assert only(select(states(frozen))).end == 20
     assert only(select(states(longer, frozen), number=2)).generations == (2,)
+
+
+def test_a_scan_that_was_cut_inside_is_taken_as_a_whole_or_not_at_all() -> None:
+    """Its base lacks what records superseded that are cut off by now: it is right as of its end only."""
+    behind = complete_generation(1, {K: 12}, epoch=2)
+    cut = scanned(2, 0, 20, 22, epoch=2).taint(22, cut_at=18)
+    found = only(select(states(behind, cut)))
+    assert (found.end, found.generations, found.warning) == (22, (2,), None)
+    assert only(select(states(behind, cut), number=1)).end == 12
+    assert only(select(states(behind, cut), until={K: 15})).end == 12
+    gap = scanned(2, 0, 20, 22, epoch=2).taint(19, cut_at=18)
+    assert only(select(states(behind, gap))).end == 12, "nor is it right there if it missed something"
 
 
 def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
