@@ -26,8 +26,8 @@ MISTAKES = (
     Mistake(
         name="cleared because any newer generation is complete",
         file="avro/backup_avro/coverage.py",
-        old="or (Cover.COVERED in verdicts and not found_cut)",
-        new="or newer",
+        old="if key in already or covered or (lost",
+        new="if key in already or newer or (lost",
     ),
     Mistake(
         name="one partition is forgotten at the handover",
