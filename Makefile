@@ -10,7 +10,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test simulate planted chaos model-check lint sandbox clean
+.PHONY: help setup demo test test-all chart-test simulate planted chaos model-check diagrams lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -50,6 +50,9 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')
+
+diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
+	@PYTHONPATH=tests:avro:. $(BIN)/python -m diagrams
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"
