@@ -4,7 +4,10 @@
 PYTHON ?= python3
 # More words for pytest: make test PYTEST="-x -k sandbox"
 PYTEST ?=
-# Test files run side by side, each worker with a broker and an S3 server of its own: make test JOBS=1
+# Test files run side by side, each worker with a broker and an S3 server of its own: make test WORKERS=1
+# Most of the time they wait, so there is one worker more than cores.
+WORKERS ?= 3
+# Processes that only compute: make simulate JOBS=8
 JOBS ?= 2
 
 BIN := .venv/bin
@@ -15,7 +18,7 @@ BIN := .venv/bin
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
-	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest), JOBS=1 (tests one after the other)."
+	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest), WORKERS=1 (tests one after the other), JOBS=8 (processes that compute)."
 
 setup: ## Virtual environment, packages and the broker's jars; done again only if pyproject.toml changed
 	@bash scripts/setup.sh "$(PYTHON)"
@@ -27,11 +30,11 @@ test: lint ## Lint, types, a thousand simulated histories, and all tests but the
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
 	@echo "==> tests"
-	@$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST)
 
 test-all: lint ## Lint, types, and all tests
 	@echo "==> tests, the slow ones too"
-	@$(BIN)/pytest -n $(JOBS) --dist loadfile $(PYTEST)
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh
