@@ -84,8 +84,8 @@ def explain(
     code = error.code()
     what = f"Could not {operation} {resource}"
     why = error.str()
-    if code in _UNREACHABLE and last_seen is not None and last_seen.code() in _AUTHENTICATION:
-        code, why = last_seen.code(), last_seen.str()
+    if code in _UNREACHABLE and last_seen is not None and _refuses(last_seen):
+        code, why = KafkaError._AUTHENTICATION, last_seen.str()  # noqa: SLF001 - as above
     if code in _AUTHENTICATION:
         return ClusterAuthenticationError(
             f"{what}: the Kafka brokers at {servers} refuse the connection: {why}",
@@ -110,6 +110,11 @@ def explain(
     if code in _TRANSIENT or error.retriable():
         return ClusterTransientError(f"{what} at {servers}: {why}", remedy="it may work when tried again")
     return ClusterRequestError(f"{what} at {servers}: {why} ({error.name()})", remedy="see the broker's log")
+
+
+def _refuses(error: KafkaError) -> bool:
+    # librdkafka calls a handshake that fails in its very first step a transport error.
+    return error.code() in _AUTHENTICATION or "certificate verify failed" in error.str()
 
 
 _NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')
