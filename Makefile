@@ -32,9 +32,11 @@ test: lint ## Lint, types, a thousand simulated histories, and all tests but the
 	@echo "==> tests"
 	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST)
 
-test-all: lint ## Lint, types, and all tests
-	@echo "==> tests, the slow ones too"
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+test-all: lint ## Lint, types, and all tests; the slow ones one after the other, some measure seconds
+	@echo "==> tests"
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST)
+	@echo "==> slow tests"
+	@$(BIN)/pytest -m slow $(PYTEST)
 
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh

@@ -20,7 +20,8 @@ from controller.decide import Reason
 if TYPE_CHECKING:
     from controller.sandbox.kafka import KafkaServer
 
-pytestmark = pytest.mark.integration
+# Turns and time-outs of seconds need a machine that is not busy with other tests.
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DAY_MS = "86400000"
 UNCLEANED = {"cleanup.policy": "compact", "segment.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}

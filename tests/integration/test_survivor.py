@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.conftest import TopicMaker
 
 _LOG = logging.getLogger(__name__)
-pytestmark = pytest.mark.integration
+# Turns and time-outs of seconds need a machine that is not busy with other tests.
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DAY_MS = "86400000"
 UNCLEANED = {"segment.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}

@@ -175,11 +175,12 @@ def unread(pair: Pair) -> int | None:
     return None
 
 
+@pytest.mark.slow  # pauses are measured to the second: needs a machine that is not busy with other tests
 @pytest.mark.parametrize(
     "retention_s",
     [
         pytest.param(6.0, id="measured against 6 s"),
-        pytest.param(SHORTEST_RETENTION_S, id="as it is", marks=pytest.mark.slow),
+        pytest.param(SHORTEST_RETENTION_S, id="as it is"),
     ],
 )
 def test_who_was_away_too_long_says_so_and_is_replaced(
