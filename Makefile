@@ -7,6 +7,8 @@ PYTEST ?=
 # Test files run side by side, each worker with a broker and an S3 server of its own: make test WORKERS=1
 # Most of the time they wait, so there is one worker more than cores.
 WORKERS ?= 3
+# By file, in the order of their names: the longest ones would come last otherwise, and alone.
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Processes that only compute: make simulate JOBS=8
 JOBS ?= 2
 
@@ -30,11 +32,11 @@ test: lint ## Lint, types, a thousand simulated histories, and all tests but the
 	@echo "==> simulation"
 	@PYTHONPATH=tests $(BIN)/python -m simulation --seeds 1000 --jobs $(JOBS)
 	@echo "==> tests"
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST)
+	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 
 test-all: lint ## Lint, types, and all tests; the slow ones one after the other, some measure seconds
 	@echo "==> tests"
-	@$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST)
+	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 	@echo "==> slow tests"
 	@$(BIN)/pytest -m slow $(PYTEST)
 

@@ -31,6 +31,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
+# Spark sessions of tests live for seconds: the second compiler of the JVM never pays back what it costs.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 BUCKET = "tandem-tests"
 
 

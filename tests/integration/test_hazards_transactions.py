@@ -14,7 +14,7 @@ from controller.sandbox.kafka import KafkaServer
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DAY_MS = "86400000"
 UNCLEANED = {"segment.ms": DAY_MS, "max.compaction.lag.ms": DAY_MS}

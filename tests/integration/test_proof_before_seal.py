@@ -19,7 +19,7 @@ from backup_avro.selection import select
 if TYPE_CHECKING:
     from controller.sandbox.kafka import KafkaServer
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 DAY_MS = "86400000"
 KEPT = {

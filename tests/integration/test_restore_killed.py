@@ -33,7 +33,7 @@ from spark_jobs.restore_target import Target
 if TYPE_CHECKING:
     from conftest import TopicMaker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow]
 
 # More than the runs can load before they are killed.
 _COUNT = 150_000
@@ -137,7 +137,6 @@ print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
 """
 
 
-@pytest.mark.slow
 def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_topic: TopicMaker) -> None:
     """A worker killed again and again, at any moment, leaves each record once, in order, and counts right."""
     (tmp_path / "store").mkdir()

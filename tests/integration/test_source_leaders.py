@@ -19,7 +19,7 @@ from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault
 from sink.source.fetched import TopicPartition as Part
 from sink.source.fetcher import RawFetcher
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def create(bootstrap: str, topic: str, replicas: list[int]) -> None:

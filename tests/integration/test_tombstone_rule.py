@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.conftest import TopicMaker
 
 _LOG = logging.getLogger(__name__)
-pytestmark = pytest.mark.integration
+# Paces and pauses are measured to the second: needs a machine that is not busy with other tests.
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 FORWARD = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import forward"
 # Processes of these tests measure against another bound than a minute, so that no test takes minutes.
@@ -175,7 +176,6 @@ def unread(pair: Pair) -> int | None:
     return None
 
 
-@pytest.mark.slow  # pauses are measured to the second: needs a machine that is not busy with other tests
 @pytest.mark.parametrize(
     "retention_s",
     [
