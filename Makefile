@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all chart-test simulate planted chaos model-check diagrams lint sandbox clean
+.PHONY: help setup demo test test-all coverage mutation chart-test simulate planted chaos model-check diagrams lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -39,6 +39,13 @@ test-all: lint ## Lint, types, and all tests; the slow ones one after the other,
 	@$(BIN)/pytest $(SPREAD) -m "not slow" $(PYTEST)
 	@echo "==> slow tests"
 	@$(BIN)/pytest -m slow $(PYTEST)
+
+coverage: setup ## Branch coverage of the pure core by its unit tests: 100 % or it fails
+	@$(BIN)/pytest tests/unit -n $(JOBS) --cov --cov-report=term-missing $(PYTEST)
+
+mutation: setup ## Change the pure core one expression at a time and see who notices; ONLY=pattern, minutes to hours
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/pip install --quiet -e '.[mutation]'
+	@$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh

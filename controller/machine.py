@@ -23,7 +23,7 @@ class RoleMachine:
     """Holds the role. `move_to` fires the one trigger that leads there, so that every change is in the table."""
 
     def __init__(self) -> None:
-        self.state = Role.PASSIVE.value
+        self.state: str  # set by the machine
         self._machine = Machine(
             model=self,
             states=[role.value for role in Role],

@@ -16,6 +16,6 @@ if [ ! -x "$tools/helm" ]; then
 fi
 if ! .venv/bin/python -c 'import kubernetes_validate' 2>/dev/null; then
     echo "==> schemas of Kubernetes"
-    .venv/bin/pip install --quiet '.[chart]'
+    .venv/bin/pip install --quiet -e '.[chart]'
 fi
 echo "$tools/helm" > .venv/helm-path

@@ -215,7 +215,7 @@ class Generation:
                 self.going |= frozenset(entry.clearing.goes if entry.clearing is not None else ())
             case Kind.CLEARED:
                 self._drop_cleared(entry)
-            case Kind.TAINTED | Kind.REWRITE | Kind.SNAPSHOT:
+            case _:  # TAINTED, REWRITE and SNAPSHOT: `apply` has taken all that they say
                 pass
 
     def _drop_cleared(self, entry: Entry) -> None:

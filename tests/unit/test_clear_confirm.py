@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
@@ -14,14 +15,37 @@ from backup_avro.errors import DamagedError, PermanentError
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.clear import clear
-from sink.confirm import confirm_objects
-from sink.object_store.base import StoreTransientError
+from sink.confirm import ObjectLostError, confirm_objects
+from sink.object_store.base import StoreTransientError, UploadInfo
+
+
+@dataclass
+class Bucket(MemoryStore):
+    """A store with unfinished uploads, that notes how many keys are deleted at once."""
+
+    uploads: list[UploadInfo] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects."""
+        batch = list(keys)
+        self.batches.append(len(batch))
+        super().delete(batch)
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        """Yield those that are not aborted."""
+        yield from super().list_uploads(prefix)
+        yield from (upload for upload in self.uploads if upload.key.startswith(prefix))
+
+    def abort_upload(self, upload: UploadInfo) -> None:
+        """Forget it."""
+        self.uploads.remove(upload)
 
 
 @pytest.fixture
-def store() -> MemoryStore:
+def store() -> Bucket:
     """An empty store."""
-    return MemoryStore()
+    return Bucket()
 
 
 @pytest.fixture
@@ -57,6 +81,31 @@ def test_all_is_deleted_between_two_entries(store: MemoryStore, backup: Backup) 
     changes = [op for op, _ in store.log if op in {"put", "delete"}]
     assert changes == ["put", *["delete"] * 4, "put"]
     assert ChainReader(store, PAIR).load(1).gone
+
+
+@pytest.mark.parametrize(("at_once", "batches"), [(2, [2, 1]), (3, [3, 0]), (4, [3])])
+def test_much_is_deleted_in_batches(
+    store: Bucket, backup: Backup, monkeypatch: pytest.MonkeyPatch, at_once: int, batches: list[int]
+) -> None:
+    """However many they are, no more than so many names are held at once; each object is deleted and counted once."""
+    monkeypatch.setattr("sink.clear._BATCH", at_once)
+    size = sum(len(store.objects[name]) for name in data(store))
+    outcome = clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    assert store.batches == batches
+    assert (outcome.objects, outcome.bytes) == (3, size)
+    assert data(store) == set()
+
+
+def test_unfinished_uploads_are_aborted(store: Bucket, backup: Backup) -> None:
+    """Else a bucket is charged for parts that no listing shows. Those of other generations may be under way."""
+    mine, other = (
+        UploadInfo(key=f"shop/a/generation={number}/journal/half.avro", upload_id=number, initiated=store.now())
+        for number in ("00000001", "00000002")
+    )
+    store.uploads += [mine, other]
+    clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    assert store.uploads == [other]
+    assert backup.writer.state.gone
 
 
 def test_what_stays_is_not_touched(store: MemoryStore, backup: Backup) -> None:
@@ -142,6 +191,21 @@ def test_stored_objects_are_confirmed(store: MemoryStore, backup: Backup) -> Non
     del store.objects[name]
     with pytest.raises(DamagedError, match="is missing"):
         confirm_objects(store, state, read_back=False)
+
+
+def test_an_object_that_vanishes_between_two_looks_is_lost(store: MemoryStore, backup: Backup) -> None:
+    """It was listed and can't be read back: the error names it, and what can be done about the generation."""
+    lost = next(iter(backup.writer.state.objects.values()))
+
+    def vanish(operation: str, name: str) -> None:
+        if (operation, name) == ("get", lost.key):
+            del store.objects[name]
+
+    store.before = vanish
+    with pytest.raises(ObjectLostError, match="vanished while it was confirmed") as caught:
+        confirm_objects(store, backup.writer.state, read_back=True)
+    assert caught.value.item == lost
+    assert "another one is built" in (caught.value.remedy or "")
 
 
 def test_a_partial_clearing_can_be_followed_by_another(store: MemoryStore, backup: Backup) -> None:

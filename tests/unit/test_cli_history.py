@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from chains import complete_generation, key
 
 from backup_avro import layout
 from backup_avro.chain import Kind
-from controller.chronicle import Happening, in_order
+from controller.chronicle import Chronicler, Happening, in_order
 from controller.cli.main import run
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -162,6 +163,18 @@ def test_a_restart_and_a_janitor_are_told_apart(
         ("TAKEOVER", "a", "second"),
         ("REWRITE", None, "janitor"),
     ]
+
+
+def test_a_checkpoint_is_named_and_a_whole_clearing_keeps_nothing() -> None:
+    """The id of the checkpoint; how many partitions go and went, without a word of what stays."""
+    chain = complete_generation(1, {key(): 5, key("u"): 5}).append(Kind.CHECKPOINT, checkpoint="nightly")
+    chain.seal().clearing().cleared()
+    chronicler = Chronicler(chain.state.claim, routine=False)
+    for entry in chain.entries:
+        chronicler.take(entry)
+    told = {one.event: one.reason for one in chronicler.happenings}
+    assert told["CHECKPOINT"] == "checkpoint nightly"
+    assert (told["CLEARING"], told["CLEARED"]) == ("2 partitions go", "2 partitions went")
 
 
 def test_a_clock_that_goes_back_breaks_no_order() -> None:

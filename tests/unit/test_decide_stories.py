@@ -242,6 +242,12 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         (TakeOver(generation=1, reason=Reason.RESTARTED),),
         Reason.RESTARTED,
     ),
+    "restarted after all of it was let go": (
+        look(went(building(1), "a-0").clearing().cleared(), peers(2)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
     "a twin is alive": (
         look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=490.0)),
         Role.PASSIVE,
@@ -288,6 +294,12 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         look(peers(1), building(2).taint(3), pipelines={2: DRAINED}),
         Role.PASSIVE,
         (Clear(generation=2, clearing=building(2).clearing().state.clearing, reason=Reason.SPOILT),),  # type: ignore[arg-type]  # it is there
+        Reason.STEADY,
+    ),
+    "spoilt and let go: nothing is left to do": (
+        look(building(1).taint(3).clearing().cleared(), peers(2)),
+        Role.PASSIVE,
+        (),
         Reason.STEADY,
     ),
     "superseded while it was built": (
@@ -451,6 +463,13 @@ def test_the_table_leads_everywhere_it_must() -> None:
                 assert source is Role.HALTED
                 with pytest.raises(ValueError, match="no transition leads from Halted"):
                     machine.move_to(target)
+
+
+def test_there_is_no_way_round_the_table() -> None:
+    """It begins as Passive, and the library's own `to_…` methods, which ask no table, are not there."""
+    machine = RoleMachine()
+    assert machine.role is Role.PASSIVE
+    assert [name for name in dir(machine) if name.startswith("to_")] == []
 
 
 def test_an_empty_generation_has_nothing_to_read_through() -> None:

@@ -13,10 +13,10 @@ from doubles import MemoryStore, ScriptedSource, StandInCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Kind, PartitionKey
+from backup_avro.chain import Kind, PartitionKey, Taint
 from backup_avro.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
 from backup_avro.errors import TransientError
-from controller.proof import NotProvenError
+from controller.proof import NotProvenError, Prover
 from controller.tasks import Tasks
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
@@ -227,6 +227,32 @@ def test_what_was_cut_off_while_nobody_read_is_found_before_sealing() -> None:
     kept = clearing(states[0], states, found)
     assert kept is not None
     assert (kept.goes, kept.stays) == ((), {world.key: CUT_OFF_KEPT})
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut_at", "where"),
+    [
+        pytest.param((3, 8), 8, "at 8", id="in the middle"),
+        pytest.param((3, 9), 9, "at 9", id="the last record"),
+        pytest.param((3, 0), 0, "at 0", id="all of it"),
+        pytest.param((-1, -1), -1, "somewhere", id="the leader knows no such epoch"),
+        pytest.param((2, 12), -1, "somewhere", id="another epoch stands there"),
+    ],
+)
+def test_where_a_log_was_cut(answer: tuple[int, int], cut_at: int, where: str) -> None:
+    """As exactly as the leader can say; what cannot be said is the whole of what was read."""
+    world = World({3: answer, 5: (5, 15)})
+    states = {state.number: state for state in ChainReader(world.store, PAIR).refresh()}
+    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
+    assert prover.cut_off(states[1], states[2], [world.key]) == (
+        Taint(
+            key=world.key,
+            offset=10,
+            reason=f"the log was cut {where} below what was read (10), before generation 2 read it",
+            cut_at=cut_at,
+            epoch=3,
+        ),
+    )
 
 
 def test_what_the_log_still_has_is_sealed_and_goes() -> None:

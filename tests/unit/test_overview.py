@@ -161,6 +161,14 @@ def test_silent_active(store: ObjectStore) -> None:
     assert "b is alive and takes over by itself" in found.problems[0].remedy
 
 
+def test_silent_active_with_a_silent_peer(store: ObjectStore) -> None:
+    """Nobody is promised to take over: the process is to be started again."""
+    completed(store)
+    found = overview(sight(store, later_s=200, heard_s={"a": 190, "b": 190}))
+    assert faults(found) == [Fault.ACTIVE_SILENT, Fault.INSTANCE_SILENT]
+    assert found.problems[0].remedy == "look at the process and the log of a, and start it again"
+
+
 def test_silent_active_that_still_writes(store: ObjectStore) -> None:
     """No heartbeats, but entries: its records are backed up, so only its messages are the trouble."""
     completed(store)

@@ -217,6 +217,32 @@ def test_one_partition_and_up_to_one_generation(store: MemoryStore) -> None:
     assert [loss.records for loss in found.losses] == [3]
 
 
+def test_a_later_generation_than_the_named_one_is_left_alone(store: MemoryStore) -> None:
+    """Unless one is named, the release goes through the last generation that holds something of it."""
+    third = Backup.claim(store, topics=[ORDERS, OLD], number=3)
+    third.commit([*records("orders", 0, range(10)), *records("old", 0, range(4))])
+    third.complete()
+    seen = sight(store, topics=[ORDERS])
+    every, first = let_go(seen), let_go(seen, upto=1)
+    assert (every.through, [loss.generation for loss in every.losses]) == (3, [1, 3])
+    assert (first.through, [loss.generation for loss in first.losses]) == (1, [1])
+
+
+def test_what_a_truncation_cut_off_is_told_from_what_is_gone() -> None:
+    """The topic is there and guarded, but its log goes on without what only the older generation has."""
+    store = MemoryStore()
+    older = Backup.claim(store, topics=[ORDERS])
+    older.commit(records("orders", 0, range(10)))
+    older.complete()
+    older.seal()
+    newer = Backup.claim(store, topics=[ORDERS], number=2, instance="b")
+    newer.commit(records("orders", 0, range(8)), epoch=1)
+    newer.complete()
+    found = let_go(sight(store, topics=[ORDERS]), "orders")
+    assert found.why == "the log was truncated; these records were cut off and are nowhere else"
+    assert [(loss.generation, loss.records) for loss in found.losses] == [(1, 10)]
+
+
 def test_what_the_cluster_has_is_refused(store: MemoryStore) -> None:
     """It is the backup. So is a partition of it, and all of it on a cluster that is another one."""
     for name, partitions in (("orders", ()), ("old", ()), ("old", (0,))):

@@ -247,6 +247,31 @@ def test_a_topic_that_came_while_another_generation_became_complete_is_not_left_
     assert [item.key for item in select(states(former.seal(), newest)).partitions] == [K]
 
 
+def test_only_what_the_chosen_one_began_is_named_as_incomplete() -> None:
+    """A partition that nobody has read through is left out; it is a gap of the backup only where that knows of it."""
+    reading, chosen = complete_generation(1, {K: 10}).taint(9), complete_generation(2, {K: 10}, instance="b")
+    reading.commit({U: position(0, base=Base(start=0, end=9, leader=1))})
+    found = select(states(reading, chosen))
+    assert (found.generation, [item.key for item in found.partitions], found.incomplete) == (2, [K], ())
+    assert select(states(reading)).incomplete == ("u-0",)
+
+
+def test_a_life_that_nobody_read_through_takes_no_name() -> None:
+    """The last life of a deleted topic came and went unread: what can be brought back is the life before it."""
+    old = complete_generation(1, {K: 10})
+    old.append(Kind.COMMIT, topics=(topic(removed=True),))
+    newest = complete_generation(2, {U: 5}, instance="b")
+    unread = key("again")
+    newest.commit(
+        {unread: position(0, base=Base(start=0, end=9, leader=1))}, topics=(topic(topic_id="again", removed=True),)
+    )
+    found = select(states(old, newest), removed=True)
+    assert {item.key: item.end for item in found.partitions} == {K: 10, U: 5}
+    newest.commit({unread: position(9, base=done_base(9))}, part(0, 8, of=unread, scan=1))
+    found = select(states(old, newest), removed=True)
+    assert {item.key: item.end for item in found.partitions} == {unread: 9, U: 5}, "read through, it has the name"
+
+
 def test_of_two_lives_of_a_name_the_one_is_read_that_nobody_saw_the_end_of() -> None:
     """A topic was created again while the newest generation, which knows the old life, became COMPLETE."""
     former, newest = complete_generation(1, {K: 10}), complete_generation(2, {K: 10}, instance="b")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from chains import key
 
-from backup_avro.chain import Base
+from backup_avro.chain import Base, Position, Taint
 from sink.scan import BaseScan
 from sink.topics import TopicFilter, tombstones_promised_s
 from sink.track import Track
@@ -88,6 +89,55 @@ def test_a_taint_begins_where_the_last_commit_ended() -> None:
     found = it.taint(90.0)
     assert found is not None
     assert found.offset == 15
+
+
+def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
+    """Not from when the clock began, and idle time before them does not count, before or after a commit."""
+    it = track(head_mono=500.0)
+    it.record()
+    it.read(offset=20, epoch=1)
+    assert it.taint(580.0) is None
+    assert it.taint(580.1) is not None
+    head(it, 579.0)
+    assert it.widest_gap_s == 80.0
+    assert it.taint(5000.0) is None, "at head since, nothing was read"
+    head(it, 5000.0)
+    assert it.widest_gap_s == 80.0, "idle"
+    it.read(offset=30, epoch=1)
+    head(it, 5001.0)
+    assert it.taint(5002.0) is None
+    it.record()
+    assert it.widest_gap_s == 0.0, "what is committed is sound"
+
+
+def test_a_taint_says_where_why_and_in_which_history() -> None:
+    """The place and epoch are those of the last commit, not of what was read since."""
+    it = track()
+    it.record()
+    it.read(offset=20, epoch=2)
+    late = "read 81 s after it was last at head; tombstones are promised for 100 s"
+    assert it.taint(81.0) == Taint(key=key(), offset=10, reason=late, epoch=1)
+    it.widest_gap_s = math.inf
+    back = "read nobody knows how long after it was last at head, because the store's clock was set back"
+    assert it.taint(1.0) == Taint(key=key(), offset=10, reason=f"{back}; tombstones are promised for 100 s", epoch=1)
+    it.lost, it.cut_at = "truncated", 7
+    assert it.taint(1.0) == Taint(key=key(), offset=10, reason="truncated", cut_at=7, epoch=1)
+
+
+def test_before_the_first_commit_only_what_was_at_head_is_sound() -> None:
+    """There is no committed position yet, so the place is where the log ended last, in the epoch of now."""
+    it = track(head_offset=8)
+    it.lost = "gone"
+    assert it.taint(0.0) == Taint(key=key(), offset=8, reason="gone", epoch=1)
+
+
+def test_what_a_commit_records() -> None:
+    """Everything another process needs to go on, and to judge what was read."""
+    it = track(log_start=3)
+    it.read(offset=20, epoch=2)
+    head(it, 4.0)
+    expected = Position(offset=20, epoch=2, head_at=5000, log_start=3, base=it.scan.base)
+    assert it.record() == it.recorded == expected
 
 
 def test_short_promises_are_kept_at_best_effort() -> None:
