@@ -125,7 +125,6 @@ class Decision:
     role: Role
     actions: tuple[Action, ...]
     reason: Reason
-    detail: str = ""
 
 
 def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
@@ -143,9 +142,9 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     actions: list[Action] = []
     for generation in held:
         actions.extend(_duty(generation, seen, policy))
-    claims, reason, detail = _turn(held, seen, policy)
+    claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
-    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
+    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason)
 
 
 def _has_duty(generation: Generation, seen: Observation) -> bool:
@@ -289,46 +288,46 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
 # --- turns: who builds the next generation ----------------------------------------------------------------------------
 
 
-def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
     if seen.guarded is None:
-        return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS, ""
+        return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS
     number = seen.newest + 1
     building = any(_building(g, seen, policy) for g in seen.generations)
     for activation in seen.activations:
         # Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number
         # alone, so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
         if activation.target == seen.me and activation.generation == number and (activation.by_person or not building):
-            return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED, ""
+            return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED
     if building:
-        return [], Reason.STEADY, ""
+        return [], Reason.STEADY
     active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
     if active is None:
         return _first_turn(number, seen, policy)
     if active not in held:
         if active.instance != seen.me and _silent(seen, policy):
-            return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT, ""
-        return [], Reason.STEADY, ""
+            return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT
+        return [], Reason.STEADY
     return _next_turn(active, number, seen, policy)
 
 
-def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
     alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
     if seen.me == policy.first or alone:
-        return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS, ""
-    return [], Reason.WAITING_FOR_FIRST, ""
+        return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS
+    return [], Reason.WAITING_FOR_FIRST
 
 
-def _next_turn(active: Generation, number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason, str]:
+def _next_turn(active: Generation, number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
     if active.taints:
         reason = Reason.TAINTED
     elif seen.at - active.claim.at >= policy.rotation_interval_s * 1000:
         reason = Reason.ROTATION_DUE
     else:
-        return [], Reason.STEADY, ""
+        return [], Reason.STEADY
     asked = seen.asked_mono.get(number)
     if asked is not None and seen.now_mono - asked >= policy.peer_timeout_s:
-        return [ClaimNext(generation=number, reason=Reason.PEER_SILENT, detail=reason.value)], Reason.PEER_SILENT, ""
-    return [AskPeer(generation=number, reason=reason)], reason, ""
+        return [ClaimNext(generation=number, reason=Reason.PEER_SILENT, detail=reason.value)], Reason.PEER_SILENT
+    return [AskPeer(generation=number, reason=reason)], reason
 
 
 def _building(generation: Generation, seen: Observation, policy: Policy) -> bool:

@@ -196,7 +196,7 @@ class Instance:
         if trigger is not None:
             _LOG.info("role", was=before.value, now=decision.role.value, trigger=trigger)
             self._heartbeat_mono = 0.0
-        if self._last is None or (self._last.reason, self._last.detail) != (decision.reason, decision.detail):
+        if self._last is None or self._last.reason is not decision.reason:
             _LOG.info("decision", role=decision.role.value, reason=decision.reason.value)
             if decision.reason is Reason.TWIN_ALIVE:
                 _LOG.warning(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
-from backup_avro.chain import Base, Kind
+from backup_avro.chain import Base, Clearing, Kind
 from controller import decide as decisions
 from controller.decide import AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Reason, Seal, StartPipeline, TakeOver
 from controller.machine import TABLE, RoleMachine
@@ -71,6 +71,7 @@ def went(chain: Chain, incarnation: str) -> Chain:
 
 CLAIM_2 = ClaimNext(generation=2, reason=Reason.ACTIVE_SILENT)
 START = StartPipeline(generation=1, reason=Reason.STEADY)
+GONE_KEPT = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
 
 STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason]] = {
     "first start: the one that goes first claims": (
@@ -385,6 +386,144 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         Role.PASSIVE,
         (),
         Reason.STEADY,
+    ),
+    "a build that was spoilt goes on being cleared": (
+        look(building(1).clearing(), peers(2)),
+        Role.PASSIVE,
+        (Clear(generation=1, clearing=building(1).clearing().state.clearing, reason=Reason.SPOILT),),  # type: ignore[arg-type]  # it is there
+        Reason.STEADY,
+    ),
+    "a successor covers, and its owner is dead: drain all the same": (
+        look(mine(1), peers(2), pipelines={1: RUNNING}, peer=SILENT),
+        Role.ACTIVE,
+        (Drain(generation=1, reason=Reason.HANDOVER), ClaimNext(generation=3, reason=Reason.ACTIVE_SILENT)),
+        Reason.ACTIVE_SILENT,
+    ),
+    "a successor is behind, and its owner is alive: drain": (
+        look(mine(1, 11), peers(2), pipelines={1: RUNNING}),
+        Role.ACTIVE,
+        (Drain(generation=1, reason=Reason.HANDOVER),),
+        Reason.STEADY,
+    ),
+    "sealed, and a part of it stays: the rest goes": (
+        look(
+            complete_generation(1, {K: 10, key("u"): 10}, instance="a").seal(),
+            complete_generation(2, {K: 10}, instance="b"),
+        ),
+        Role.PASSIVE,
+        (
+            Clear(
+                generation=1,
+                clearing=Clearing(goes=(K,), stays={key("u"): GONE_KEPT}),
+                reason=Reason.COVERED,
+            ),
+        ),
+        Reason.STEADY,
+    ),
+    "drained for a successor that is gone: read on": (
+        look(mine(1), pipelines={1: DRAINED}),
+        Role.ACTIVE,
+        (StartPipeline(generation=1, reason=Reason.NO_SUCCESSOR),),
+        Reason.STEADY,
+    ),
+    "a successor is not covering yet, and nothing reads: read": (
+        look(mine(1, 11), peers(2)),
+        Role.ACTIVE,
+        (START,),
+        Reason.STEADY,
+    ),
+    "a failed pipeline of a handover rests": (
+        look(mine(1, 11), peers(2), pipelines={1: replace(RUNNING, failed_mono=498.0)}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "at that very moment: a failed pipeline has rested": (
+        look(building(1), pipelines={1: replace(RUNNING, failed_mono=495.0)}),
+        Role.CATCH_UP,
+        (StartPipeline(generation=1, reason=Reason.RESTARTED),),
+        Reason.STEADY,
+    ),
+    "at that very moment: resumed for as long as a handover takes": (
+        look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=480.0, resumed=True)}),
+        Role.ACTIVE,
+        (Drain(generation=1, reason=Reason.HANDOVER),),
+        Reason.STEADY,
+    ),
+    "at that very moment: the Active is silent": (
+        look(peers(1), peer=Peer(instance="b", heard_mono=440.0, progressed_mono=400.0)),
+        Role.PASSIVE,
+        (CLAIM_2,),
+        Reason.ACTIVE_SILENT,
+    ),
+    "the Active's chain grows, though nobody hears it": (
+        look(peers(1), peer=Peer(instance="b", heard_mono=400.0, progressed_mono=499.0)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "at that very moment: the Active's chain stands still": (
+        look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2300.0)),
+        Role.PASSIVE,
+        (CLAIM_2,),
+        Reason.ACTIVE_SILENT,
+    ),
+    "the Active talks, and its chain grew a while ago": (
+        look(peers(1), now_mono=5000.0, peer=Peer(instance="b", heard_mono=4999.0, progressed_mono=2301.0)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "the Active was heard, I am new, and its chain stands still as far as I know": (
+        look(peers(1), now_mono=5000.0, started_mono=4950.0, peer=Peer(instance="b", heard_mono=4999.0)),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "at that very moment: first start, absent for long enough": (
+        look(me="b", peer=Peer(instance="a"), started_mono=440.0),
+        Role.PASSIVE,
+        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "first start: the first one was heard before I came and is gone since": (
+        look(me="b", peer=Peer(instance="a", heard_mono=400.0), started_mono=450.0),
+        Role.PASSIVE,
+        (),
+        Reason.WAITING_FOR_FIRST,
+    ),
+    "at that very moment: a claim of the peer was never opened": (
+        look(Chain(instance="b", incarnation="b-1", claimed_at=440_000)),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "a fresh claim of a peer that is silent": (
+        look(Chain(instance="b", incarnation="b-1", claimed_at=499_000), peer=SILENT),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "my fresh claim, while the peer is silent": (
+        look(Chain(claimed_at=499_000), peer=SILENT),
+        Role.PASSIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "at that very moment: a twin has been silent": (
+        look(went(mine(1), "a-0"), twin=Twin(known=True, heard_mono=485.0, incarnations={"a-0": 485.0})),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "at that very moment: one of two twins has been silent": (
+        look(
+            went(mine(1), "a-0"),
+            twin=Twin(known=True, heard_mono=499.0, incarnations={"a-0": 485.0, "a-2": 499.0}),
+        ),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
     ),
     "CLEARING is finished, whatever was covered": (
         look(mine(1).seal().clearing()),
