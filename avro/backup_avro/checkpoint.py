@@ -178,13 +178,13 @@ def outlook(request: Request, generations: Iterable[Generation], guarded: Guarde
     Where a generation that was read later stands beyond the cut, every still later one will. So when those that held
     it from the start take no more records, nobody will reach it.
     """
-    parts = [state for state in generations if takes_part(state)]
-    found = [judge(request, state, guarded) for state in sorted(parts, key=lambda state: -state.number)]
+    newest_first = sorted((state for state in generations if takes_part(state)), key=lambda state: -state.number)
+    found = [(state, judge(request, state, guarded)) for state in newest_first]
     for standing in (Standing.REACHED, Standing.LOST, Standing.BEHIND):
-        for judgement in found:
+        for _, judgement in found:
             if judgement.standing is standing:
                 return judgement
-    beyond = [one for one, state in zip(found, sorted(parts, key=lambda s: -s.number), strict=True) if not state.taints]
+    beyond = [judgement for state, judgement in found if not state.taints]
     if beyond:
         return Judgement(
             standing=Standing.LOST,
@@ -193,7 +193,7 @@ def outlook(request: Request, generations: Iterable[Generation], guarded: Guarde
         )
     return Judgement(
         standing=Standing.BEHIND,
-        detail=found[0].detail if found else "no complete generation takes records at the moment",
+        detail=found[0][1].detail if found else "no complete generation takes records at the moment",
     )
 
 
@@ -206,9 +206,9 @@ def unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: 
         return f"it is {status.value}{why}"
     state = states.get(outcome.generation)
     if state is None or state.gone:
-        ended = request.keep_until is not None and now >= request.keep_until
-        until = f"; it was kept until {iso(request.keep_until or 0)}" if ended else ""
-        return f"generation {outcome.generation}, which holds it, is cleared or can't be read{until}"
+        until = request.keep_until
+        ended = f"; it was kept until {iso(until)}" if until is not None and now >= until else ""
+        return f"generation {outcome.generation}, which holds it, is cleared or can't be read{ended}"
     going = sorted(key for key in request.cut if not state.usable(key))
     if going:
         names = _some(request.name_of(key) for key in going)

@@ -222,7 +222,7 @@ def _select_partition(
     end = min(own_end, chosen.sound_offset(key))
     slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
     used = [chosen.number]
-    joining = list(others) if until is None or until > end else []
+    joining = list(others)
     while joining:
         other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
         if other is None:

@@ -12,6 +12,7 @@ from chains import Chain, complete_generation, grown, guarded, key, position, to
 from backup_avro.chain import Base, Kind, PartitionKey
 from backup_avro.checkpoint import (
     Checkpoint,
+    Judgement,
     Outcome,
     Request,
     Standing,
@@ -66,10 +67,34 @@ def test_a_generation_that_was_complete_holds_the_cut_when_it_has_read_up_to_it(
     """Behind in one partition it is behind; at the cut or beyond it, it holds it."""
     chain = complete_generation(1, {K: 10, U: 5})
     asked = request({K: 12, U: 5})
-    assert standing(asked, chain.state) is Standing.BEHIND
-    assert "t-0 is at 10, the cut is at 12" in judge(asked, chain.state, BOTH).detail
-    assert standing(asked, grown(chain, K, 12).state) is Standing.REACHED
+    assert judge(asked, chain.state, BOTH) == Judgement(
+        standing=Standing.BEHIND, detail="generation 1: t-0 is at 10, the cut is at 12"
+    )
+    assert judge(asked, grown(chain, K, 12).state, BOTH) == Judgement(standing=Standing.REACHED)
     assert standing(asked, grown(chain, K, 20).state) is Standing.REACHED
+
+
+def test_partitions_are_named_as_the_request_knows_them() -> None:
+    """By the name the topic had then; by its id where the request lacks that."""
+    asked = request({K: 10}, topics={"t": "orders"})
+    assert (asked.name_of(K), asked.name_of(U)) == ("orders-0", "u-0")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "words"),
+    [
+        (3, "t-0 is at 10, the cut is at 12; t-1 is at 10, the cut is at 12; t-2 is at 10, the cut is at 12"),
+        (
+            4,
+            "t-0 is at 10, the cut is at 12; t-1 is at 10, the cut is at 12; t-2 is at 10, the cut is at 12 and 1 more",
+        ),
+    ],
+)
+def test_three_are_named_and_the_rest_is_counted(partitions: int, words: str) -> None:
+    """Thousands of partitions may be behind: the first ones say enough."""
+    keys = [key("t", n) for n in range(partitions)]
+    state = complete_generation(1, dict.fromkeys(keys, 10)).state
+    assert judge(request(dict.fromkeys(keys, 12)), state, None).detail == f"generation 1: {words}"
 
 
 def test_a_generation_that_was_read_later_holds_it_only_where_it_stands_at_it() -> None:
@@ -77,7 +102,14 @@ def test_a_generation_that_was_read_later_holds_it_only_where_it_stands_at_it() 
     chain = complete_generation(2, {K: 12, U: 5})
     asked = request({K: 12, U: 5}, seen=(1,))
     assert standing(asked, chain.state) is Standing.REACHED
-    assert standing(asked, grown(chain, U, 6).state) is Standing.PASSED
+    grown(chain, U, 6)
+    assert judge(asked, chain.state, BOTH) == Judgement(
+        standing=Standing.PASSED,
+        detail="generation 2 was read after the request and beyond the cut (u-0): it may lack what was superseded "
+        "since",
+    )
+    grown(chain, K, 13)
+    assert "beyond the cut (t-0, u-0): it" in judge(asked, chain.state, BOTH).detail
     assert standing(replace(asked, witnesses=(1, 2)), chain.state) is Standing.REACHED
 
 
@@ -86,8 +118,9 @@ def test_a_partition_that_is_not_read_through_holds_nothing() -> None:
     chain = complete_generation(1, {K: 10})
     chain.commit({U: position(5, base=Base(start=0, end=5, leader=1))})
     asked = request({K: 10, U: 5})
-    assert standing(asked, chain.state) is Standing.BEHIND
-    assert "u-0 is not read through" in judge(asked, chain.state, BOTH).detail
+    assert judge(asked, chain.state, BOTH) == Judgement(
+        standing=Standing.BEHIND, detail="generation 1: u-0 is not read through, the cut is at 5"
+    )
 
 
 def test_a_topic_that_went_before_it_was_stored_is_lost() -> None:
@@ -99,16 +132,23 @@ def test_a_topic_that_went_before_it_was_stored_is_lost() -> None:
     recreated = guarded(topic(), topic("u", topic_id="u-again"))
     assert standing(request({K: 10, U: 6}), state, recreated) is Standing.LOST
     assert standing(request({K: 10, U: 6}), state, None) is Standing.BEHIND
-    assert "u-0 was deleted, created anew" in judge(request({K: 10, U: 6}), state, only_t).detail
+    assert judge(request({K: 10, U: 6}), state, only_t).detail == (
+        "u-0 was deleted, created anew or taken out of the configuration before all of it up to offset 6 was stored"
+    )
 
 
 def test_a_truncated_log_is_lost_and_a_tainted_generation_can_not_hold_it() -> None:
     """Records of the cut that exist no more can't be read; a taint leaves it open whether something is missing."""
     cut = complete_generation(1, {K: 10}).taint(8, K, cut_at=8).state
-    assert standing(request({K: 10}), cut) is Standing.LOST
+    assert judge(request({K: 10}), cut, BOTH) == Judgement(
+        standing=Standing.LOST, detail="the log of t-0 was truncated below the cut"
+    )
+    assert standing(request({K: 9}), cut) is Standing.LOST
     assert standing(request({K: 8}), cut) is Standing.PASSED
-    gap = complete_generation(1, {K: 10}).taint(10, K).state
-    assert standing(request({K: 10}), gap) is Standing.PASSED
+    gap = complete_generation(1, {K: 10, U: 5}).taint(10, K).taint(5, U).state
+    assert judge(request({K: 10}), gap, BOTH) == Judgement(
+        standing=Standing.PASSED, detail="generation 1 is tainted (t-0, u-0) since it was asked for"
+    )
 
 
 def test_the_outlook_over_all_generations() -> None:
@@ -127,6 +167,27 @@ def test_the_outlook_over_all_generations() -> None:
     )
     tainted = complete_generation(2, {K: 12}, instance="b").taint(12, K).state
     assert outlook(asked, [tainted], BOTH).standing is Standing.BEHIND
+
+
+def test_the_outlook_says_why() -> None:
+    """In the words of the newest generation that stands so; where nothing takes records, that."""
+    asked = request({K: 12})
+    states = [complete_generation(number, {K: 12 - number}).state for number in (1, 2, 3)]
+    assert outlook(asked, states, BOTH).detail == "generation 3: t-0 is at 9, the cut is at 12"
+    assert outlook(asked, states, guarded(topic("u"))).standing is Standing.LOST
+    beyond = [complete_generation(number, {K: 12 + number}).state for number in (2, 3)]
+    tainted = complete_generation(4, {K: 20}).taint(20).state
+    assert outlook(asked, [*beyond, tainted], BOTH) == Judgement(
+        standing=Standing.LOST,
+        detail="what was complete at the request took no more records before it reached the cut, and generation 3 was "
+        "read after the request and beyond the cut (t-0): it may lack what was superseded since",
+    )
+    assert outlook(asked, [complete_generation(2, {K: 20}).taint(20).state, tainted], BOTH) == Judgement(
+        standing=Standing.BEHIND, detail="generation 4 is tainted (t-0) since it was asked for"
+    )
+    assert outlook(asked, [Chain().open().state], BOTH) == Judgement(
+        standing=Standing.BEHIND, detail="no complete generation takes records at the moment"
+    )
 
 
 def test_who_was_complete_and_read_through_is_a_witness() -> None:
@@ -157,14 +218,21 @@ def test_what_can_be_restored() -> None:
     asked = request({K: 10, U: 5})
     done = Checkpoint(request=asked, outcome=Outcome(id="", nonce=NONCE, at=1, by="a", generation=1, seq=3))
     assert unrestorable(done, {1: chain.state}, 1500) is None
-    assert "it is ongoing" in (unrestorable(Checkpoint(request=asked), {1: chain.state}, 1500) or "")
+    assert unrestorable(Checkpoint(request=asked), {1: chain.state}, 1500) == "it is ongoing"
     failed = Outcome(id="", nonce=NONCE, at=1, by="a", reason="the topic is gone")
     assert unrestorable(Checkpoint(request=asked, outcome=failed), {}, 1500) == "it is failed: the topic is gone"
-    assert "is cleared or can't be read" in (unrestorable(done, {}, 1500) or "")
+    half = Outcome(id="", nonce=NONCE, at=1, by="a", generation=1)
+    assert unrestorable(Checkpoint(request=asked, outcome=half), {1: chain.state}, 1500) == "it is failed"
+    lost = "generation 1, which holds it, is cleared or can't be read"
+    assert unrestorable(done, {}, 1500) == lost
     kept = replace(done, request=replace(asked, keep_until=1400))
-    assert "it was kept until 1970-01-01T00:00:01.400Z" in (unrestorable(kept, {}, 1500) or "")
+    assert unrestorable(kept, {}, 1399) == lost
+    for now in (1400, 1401):
+        assert unrestorable(kept, {}, now) == f"{lost}; it was kept until 1970-01-01T00:00:01.400Z"
     chain.seal().clearing(stays=[U])
-    assert "is being cleared (t-0)" in (unrestorable(done, {1: chain.state}, 1500) or "")
+    assert unrestorable(done, {1: chain.state}, 1500) == "generation 1, which holds it, is being cleared (t-0)"
+    chain.cleared().clearing().cleared()
+    assert unrestorable(done, {1: chain.state}, 1500) == lost
 
 
 def test_a_cut_is_selected_exactly() -> None:
@@ -177,8 +245,20 @@ def test_a_cut_is_selected_exactly() -> None:
     assert [item.key for item in select_cut(chain.state, {K: 8, U: 5}, wanted=lambda t: t.name == "t").partitions] == [
         K
     ]
-    with pytest.raises(RefusedError, match="does not hold t-0 up to offset 11"):
+    assert (chosen.generation, chosen.seq) == (1, chain.state.seq)
+    with pytest.raises(RefusedError) as refused:
         select_cut(chain.state, {K: 11})
+    assert str(refused.value) == (
+        f"generation 1 does not hold t-0 up to offset 11 as of entry {chain.state.seq} "
+        "(report it: the checkpoint must not have been completed; restore without --checkpoint)"
+    )
+
+
+def test_a_cut_is_selected_with_a_warning_from_what_was_tainted_by_then() -> None:
+    """No such checkpoint is completed; should one be met, nothing else is mixed in, and the doubt is told."""
+    (found,) = select_cut(complete_generation(1, {K: 10}).taint(6).state, {K: 8}).partitions
+    assert (found.sound, found.end, found.warning) == (6, 8, "tainted above offset 6: a gap")
+    assert [(piece.generation, piece.low, piece.high) for piece in found.slices] == [(1, 0, 6), (1, 6, 8)]
 
 
 def test_the_entry_is_a_moment_and_needs_a_complete_generation_that_takes_records() -> None:
@@ -192,11 +272,20 @@ def test_the_entry_is_a_moment_and_needs_a_complete_generation_that_takes_record
         chain.seal().append(Kind.CHECKPOINT, checkpoint="late")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a" * 101])
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden"])
 def test_an_id_is_a_checked_name(name: str) -> None:
     """It stands in keys."""
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         check_id(name)
+    assert str(refused.value).startswith(f"checkpoint {name!r} is not a valid name (use letters")
+
+
+def test_an_id_has_at_most_a_hundred_characters() -> None:
+    """Other names are made of it."""
+    assert check_id("a" * 100) == "a" * 100
+    with pytest.raises(ConfigError) as refused:
+        check_id("a" * 101)
+    assert str(refused.value) == "checkpoint 'aaaaaaaaaaaaaaaaaaaa'… has more than 100 characters"
 
 
 def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
@@ -217,28 +306,41 @@ def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("change", "error", "words"),
     [
-        ({"v": 2}, NewerFormatError),
-        ({"more": 1}, NewerFormatError),
-        ({"nonce": "../../x"}, DamagedError),
-        ({"deadline": "soon"}, DamagedError),
-        ({"topics": {"t": 1}}, DamagedError),
-        ({"witnesses": ["1"]}, DamagedError),
-        ({"cut": {"t": {"0": "10"}}}, DamagedError),
+        ({"v": 2}, NewerFormatError, "format version 2 is not known (use a newer release)"),
+        (
+            {"more": 1},
+            NewerFormatError,
+            "unknown field more (it may have been written by a newer release; use that one)",
+        ),
+        ({"nonce": "../../x"}, DamagedError, "the nonce is not 32 hex digits"),
+        ({"nonce": 1}, DamagedError, "field nonce is not a str"),
+        ({"at": "now"}, DamagedError, "'now' is not a time"),
+        ({"deadline": "soon"}, DamagedError, "'soon' is not a time"),
+        ({"keep_until": "later"}, DamagedError, "'later' is not a time"),
+        ({"topics": {"t": 1}}, DamagedError, "a topic's name is not a string"),
+        ({"witnesses": ["1"]}, DamagedError, "a generation is not a number"),
+        ({"witnesses": [True]}, DamagedError, "a generation is not a number"),
+        ({"cut": {"t": {"0": "10"}}}, DamagedError, "a list of whole numbers was expected"),
     ],
 )
-def test_damaged_requests_are_refused(change: dict[str, object], error: type[DamagedError]) -> None:
+def test_damaged_requests_are_refused(change: dict[str, object], error: type[DamagedError], words: str) -> None:
     """Strictly parsed: what is not known or not right is no request."""
     document = json.loads(encode_request(request({K: 10}))) | change
-    with pytest.raises(error):
-        decode_request(json.dumps(document).encode(), "x")
+    with pytest.raises(error) as refused:
+        decode_request(json.dumps(document).encode(), "checkpoints/x.json")
+    assert str(refused.value) == f"checkpoints/x.json: {words}"
 
 
 def test_damaged_outcomes_are_refused() -> None:
     """As strictly."""
     document = json.loads(encode_outcome(Outcome(id="x", nonce=NONCE, at=1, by="a", reason="r")))
-    with pytest.raises(DamagedError, match="is not a time"):
-        decode_outcome(json.dumps(document | {"at": "then"}).encode(), "x")
-    with pytest.raises(NewerFormatError):
-        decode_outcome(json.dumps(document | {"more": 1}).encode(), "x")
+    with pytest.raises(DamagedError) as damaged:
+        decode_outcome(json.dumps(document | {"at": "then"}).encode(), "outcomes/x.json")
+    assert str(damaged.value) == "outcomes/x.json: 'then' is not a time"
+    with pytest.raises(NewerFormatError) as newer:
+        decode_outcome(json.dumps(document | {"more": 1}).encode(), "outcomes/x.json")
+    assert str(newer.value) == (
+        "outcomes/x.json: unknown field more (it may have been written by a newer release; use that one)"
+    )

@@ -10,13 +10,16 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.chain import Clearing, Kind
-from backup_avro.errors import DamagedError, PermanentError
+from backup_avro.chain import Clearing, Kind, StoredObject
+from backup_avro.errors import PermanentError
+from backup_avro.fold import Generation
 from sink.chain import pins
 from sink.chain.reader import ChainReader
-from sink.clear import clear
+from sink.clear import Cleared, clear
 from sink.confirm import ObjectLostError, confirm_objects
 from sink.object_store.base import StoreTransientError, UploadInfo
+
+ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
 
 
 @dataclass
@@ -83,7 +86,7 @@ def test_all_is_deleted_between_two_entries(store: MemoryStore, backup: Backup) 
     assert ChainReader(store, PAIR).load(1).gone
 
 
-@pytest.mark.parametrize(("at_once", "batches"), [(2, [2, 1]), (3, [3, 0]), (4, [3])])
+@pytest.mark.parametrize(("at_once", "batches"), [(1, [1, 1, 1, 0]), (2, [2, 1]), (3, [3, 0]), (4, [3])])
 def test_much_is_deleted_in_batches(
     store: Bucket, backup: Backup, monkeypatch: pytest.MonkeyPatch, at_once: int, batches: list[int]
 ) -> None:
@@ -153,10 +156,13 @@ def test_a_crash_anywhere_is_finished_by_the_next_call(store: MemoryStore, backu
 
 
 def test_a_stop_leaves_the_rest_for_later(store: MemoryStore, backup: Backup) -> None:
-    """No CLEARED before all is gone and looked at."""
+    """No CLEARED before all is gone and looked at; what was deleted until then is what is reported."""
     stop = threading.Event()
     stop.set()
-    clear(store, backup.writer, all_of(backup), stop=stop)
+    sizes = {name: len(store.objects[name]) for name in data(store)}
+    outcome = clear(store, backup.writer, all_of(backup), stop=stop)
+    [gone] = sizes.keys() - data(store)
+    assert outcome == Cleared(objects=1, bytes=sizes[gone])
     assert not backup.writer.state.gone
     clear(store, backup.writer, all_of(backup), stop=threading.Event())
     assert backup.writer.state.gone
@@ -170,42 +176,56 @@ def test_somebody_who_goes_on_writing_is_named(store: MemoryStore, backup: Backu
             store.objects[f"shop/a/generation=00000001/journal/{len(store.log)}.avro"] = b"x"
 
     store.before = write_more
-    with pytest.raises(PermanentError, match="objects keep appearing"):
+    with pytest.raises(PermanentError) as caught:
         clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    assert str(caught.value) == (
+        "objects keep appearing under shop/a/generation=00000001/ while it is cleared "
+        "(another process writes there: find and stop it)"
+    )
     assert not backup.writer.state.gone
+
+
+def lost(store: MemoryStore, state: Generation, *, read_back: bool) -> tuple[StoredObject, str]:
+    """The object that is named as lost, and what an operator reads."""
+    with pytest.raises(ObjectLostError) as caught:
+        confirm_objects(store, state, read_back=read_back)
+    return caught.value.item, str(caught.value)
 
 
 def test_stored_objects_are_confirmed(store: MemoryStore, backup: Backup) -> None:
     """By presence and size, and on request by their bytes."""
     state = backup.writer.state
     assert confirm_objects(store, state, read_back=True) == 3
-    name = next(iter(state.objects))
-    good = store.objects[name]
-    store.objects[name] = good[:-1] + bytes([good[-1] ^ 1])
+    item = list(state.objects.values())[1]
+    good = store.objects[item.key]
+    store.objects[item.key] = good[:-1] + bytes([good[-1] ^ 1])
     assert confirm_objects(store, state, read_back=False) == 3
-    with pytest.raises(DamagedError, match="does not hold the bytes"):
-        confirm_objects(store, state, read_back=True)
-    store.objects[name] = good[:-1]
-    with pytest.raises(DamagedError, match="bytes instead of"):
-        confirm_objects(store, state, read_back=False)
-    del store.objects[name]
-    with pytest.raises(DamagedError, match="is missing"):
-        confirm_objects(store, state, read_back=False)
+    assert lost(store, state, read_back=True) == (
+        item,
+        f"{item.key} does not hold the bytes that were sent (check the store's disks)",
+    )
+    store.objects[item.key] = good[:-1]
+    assert lost(store, state, read_back=False) == (
+        item,
+        f"generation 1: {item.key} has {item.bytes - 1} bytes instead of {item.bytes} ({ANOTHER})",
+    )
+    del store.objects[item.key]
+    assert lost(store, state, read_back=False) == (item, f"generation 1: {item.key} is missing ({ANOTHER})")
 
 
 def test_an_object_that_vanishes_between_two_looks_is_lost(store: MemoryStore, backup: Backup) -> None:
     """It was listed and can't be read back: the error names it, and what can be done about the generation."""
-    lost = next(iter(backup.writer.state.objects.values()))
+    item = next(iter(backup.writer.state.objects.values()))
 
     def vanish(operation: str, name: str) -> None:
-        if (operation, name) == ("get", lost.key):
+        if (operation, name) == ("get", item.key):
             del store.objects[name]
 
     store.before = vanish
-    with pytest.raises(ObjectLostError, match="vanished while it was confirmed") as caught:
-        confirm_objects(store, backup.writer.state, read_back=True)
-    assert caught.value.item == lost
-    assert "another one is built" in (caught.value.remedy or "")
+    assert lost(store, backup.writer.state, read_back=True) == (
+        item,
+        f"{item.key} vanished while it was confirmed ({ANOTHER})",
+    )
 
 
 def test_a_partial_clearing_can_be_followed_by_another(store: MemoryStore, backup: Backup) -> None:

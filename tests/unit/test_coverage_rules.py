@@ -8,8 +8,19 @@ from chains import Chain, complete_generation, grown, guarded, key, position, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Kind
-from backup_avro.coverage import Cover, clearing, cover, obstacles, spoilt, successor, uncovered
+from backup_avro.chain import Base, Clearing, Kind
+from backup_avro.coverage import (
+    CUT_OFF_KEPT,
+    Cover,
+    clearing,
+    cover,
+    doubtful,
+    obstacles,
+    spoilt,
+    successor,
+    uncovered,
+    unproven,
+)
 
 K, U = key(), key("u")
 ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
@@ -83,10 +94,13 @@ def test_a_log_that_grew_again_does_not_cover_what_was_cut_off() -> None:
     assert cover(short.state, older.state, K) is Cover.BEHIND, "the log still has what lies below the cut"
     assert obstacles(short.state, [older.state], ONE) == ["t-0 stands at 79, generation 1 at 100"]
     assert cover(short.commit({K: position(80, epoch=3)}).state, older.state, K) is Cover.CUT_OFF
+    assert obstacles(short.state, [older.state], ONE) == [], "it has all that the cut left"
     again = generation(2, 70, epoch=6, head_at=30)
     assert cover(again.state, older.state, K) is Cover.CUT_OFF, "it was cut again, further down"
     assert obstacles(again.state, [older.state], ONE) == []
     assert cover(again.taint(70).state, older.state, K) is Cover.BEHIND
+    at_once = generation(2, 70, epoch=6, head_at=20)
+    assert cover(at_once.state, older.state, K) is Cover.BEHIND, "at head no later than the older one: who was first?"
     late = generation(1, 100, epoch=3).taint(90).taint(100, cut_at=80)
     assert cover(newer.state, late.state, K) is Cover.CUT_OFF, "a taint before it does not hide the cut"
 
@@ -120,6 +134,8 @@ def test_who_need_not_be_reached() -> None:
         generation(2, 10).seal().clearing().cleared().state,
     ]
     assert obstacles(mine, others, ONE) == []
+    behind = generation(2, 10).state
+    assert obstacles(mine, [*others, mine, behind], ONE) == ["t-0 stands at 9, generation 2 at 10"], "but this one"
     assert obstacles(mine, [complete_generation(1, {U: 99}).state], ONE) == []
 
 
@@ -128,7 +144,39 @@ def test_a_cut_log_is_reached() -> None:
     cut = opened(2, offset=9, epoch=2, head_at=30).state
     assert obstacles(cut, [generation(1, 10).state], ONE) == []
     stale = opened(2, offset=9, epoch=2, head_at=20).state
-    assert obstacles(stale, [generation(1, 10, head_at=21).state], ONE) != []
+    for head_at in (20, 21):
+        assert obstacles(stale, [generation(1, 10, head_at=head_at).state], ONE) == [
+            "t-0 stands at 9, generation 1 at 10"
+        ]
+
+
+def test_a_partition_is_guarded_below_the_count_of_its_topic() -> None:
+    """They are numbered from 0 on."""
+    two = guarded(topic(partitions=2))
+    assert [two.has(key("t", n)) for n in range(3)] == [True, True, False]
+    assert two.partitions() == [key("t", 0), key("t", 1)]
+
+
+def test_only_across_known_epochs_brokers_must_be_asked() -> None:
+    """Within one epoch a log only grows. Epochs begin at 0; brokers can't be asked about an unknown one."""
+    older = {epoch: generation(1, 10, epoch=epoch).state for epoch in (-1, 0, 1)}
+    newer = generation(2, 10, epoch=1).state
+    assert [doubtful(newer, older[epoch], ONE) for epoch in (-1, 0, 1)] == [[], [K], []]
+    assert doubtful(newer, older[0], guarded()) == [], "it is gone"
+    assert doubtful(generation(2, 9, epoch=1).state, older[0], ONE) == [], "it is not there yet"
+
+
+def test_what_nobody_proved_is_named_with_the_newest_that_covers_it() -> None:
+    """Both topics were gone when the older one was sealed, and came back under the same ids: now it can be asked."""
+    older = complete_generation(1, {K: 10, U: 5})
+    older.commit({}, topics=(topic(removed=True), topic("u", removed=True))).seal()
+    newer = [complete_generation(number, {K: 10, U: 5}, epoch=2).state for number in (2, 3)]
+    assert unproven(older.state, [K, U], newer, BOTH) == {K: newer[1], U: newer[1]}
+    assert unproven(older.state, [U], newer, BOTH) == {U: newer[1]}
+    assert unproven(older.state, [K, U], newer, guarded(topic("u"))) == {U: newer[1]}, "nobody can be asked"
+    assert unproven(older.state, [K, U], [], BOTH) == {}
+    older.clearing(stays=[U]).cleared()
+    assert unproven(older.state, [K, U], newer, BOTH) == {U: newer[1]}, "the other one is gone already"
 
 
 def test_spoilt_before_complete_only() -> None:
@@ -181,10 +229,10 @@ def test_the_last_backup_of_a_deleted_topic_stays() -> None:
     """And goes when a person lets it go, or when some generation has it after all."""
     older = complete_generation(1, {K: 10, U: 5}).seal().state
     newer = complete_generation(2, {K: 10}).state
-    decided = clearing(older, [newer], ONE)
-    assert decided is not None
-    assert decided.goes == (K,)
-    assert "no longer has it" in decided.stays[U]
+    assert clearing(older, [newer], ONE) == Clearing(
+        goes=(K,),
+        stays={U: "the cluster no longer has it, or it is no longer guarded; its last backup is kept"},
+    )
     released = clearing(older, [newer], ONE, released=[U])
     assert released is not None
     assert released.goes == (K, U)
@@ -204,8 +252,16 @@ def test_what_was_cut_off_stays() -> None:
     """Handovers go on, the records that exist nowhere else are kept."""
     older = generation(1, 10).seal().state
     decided = clearing(older, [generation(2, 8, epoch=2, head_at=30).state], ONE)
-    assert decided is not None
-    assert "truncated" in decided.stays[K]
+    assert decided == Clearing(goes=(), stays={K: CUT_OFF_KEPT})
+
+
+def test_what_was_found_to_be_cut_off_stays_for_good() -> None:
+    """A log that has grown again covers the offsets, not the records: only a person lets them go."""
+    chain = complete_generation(1, {K: 10, U: 5}).seal()
+    chain.append(Kind.CLEARING, clearing=Clearing(goes=(), stays={K: CUT_OFF_KEPT, U: "gone"})).cleared()
+    newer = complete_generation(2, {K: 20, U: 5}, instance="b", epoch=2, head_at=30).state
+    assert clearing(chain.state, [newer], BOTH) == Clearing(goes=(U,), stays={K: CUT_OFF_KEPT})
+    assert clearing(chain.state, [newer], BOTH, released=[K]) == Clearing(goes=(K, U), stays={})
 
 
 def test_nothing_is_cleared_twice() -> None:

@@ -47,157 +47,202 @@ def objects(chain: Chain, *items: StoredObject, offset: int = 120) -> dict[str, 
 
 Bad = Callable[[Chain], Entry]
 
+FIRST, NEXT = (f"shop/a/generation=00000001/journal/{seq}.avro" for seq in (1, 2))
+HOLDER = "written by incarnation a-0, but a-1 holds the chain"
+OVER = "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
+
 REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
     "a number left out": (building, lambda c: c.entry(Kind.CONFIRM, seq=9), "entry 3 was expected"),
     "a number again": (building, lambda c: c.entry(Kind.CONFIRM, seq=2), "entry 3 was expected"),
-    "a wrong link": (building, lambda c: c.entry(Kind.CONFIRM, prev_sha256="0" * 64), "not the hash"),
-    "no OPEN first": (Chain, lambda c: c.entry(Kind.COMMIT), "OPEN comes first"),
-    "OPEN twice": (building, lambda c: c.entry(Kind.OPEN, opening=OPENING), "OPEN comes first"),
-    "an empty OPEN": (Chain, lambda c: c.entry(Kind.OPEN), "says nothing"),
-    "OPEN by another": (Chain, lambda c: c.entry(Kind.OPEN, opening=OPENING, incarnation="b-1"), "that claimed"),
+    "a wrong link": (
+        building,
+        lambda c: c.entry(Kind.CONFIRM, prev_sha256="0" * 64),
+        "its link is not the hash of the entry before it",
+    ),
+    "no OPEN first": (Chain, lambda c: c.entry(Kind.COMMIT), "OPEN comes first and once"),
+    "OPEN twice": (building, lambda c: c.entry(Kind.OPEN, opening=OPENING), "OPEN comes first and once"),
+    "an empty OPEN": (Chain, lambda c: c.entry(Kind.OPEN), "OPEN says nothing"),
+    "OPEN by another": (
+        Chain,
+        lambda c: c.entry(Kind.OPEN, opening=OPENING, incarnation="b-1"),
+        "OPEN is written by the incarnation that claimed the number",
+    ),
     **{
-        f"{kind} by another": (building, lambda c, kind=kind: c.entry(kind, incarnation="a-0"), "holds the chain")  # type: ignore[misc]  # a default argument
+        f"{kind} by another": (building, lambda c, kind=kind: c.entry(kind, incarnation="a-0"), HOLDER)  # type: ignore[misc]  # a default argument
         for kind in (Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SNAPSHOT)
     },
-    "SEALED by another": (complete, lambda c: c.entry(Kind.SEALED, incarnation="a-0"), "holds the chain"),
-    "SEALED too early": (building, lambda c: c.entry(Kind.SEALED), "only a COMPLETE"),
+    "SEALED by another": (complete, lambda c: c.entry(Kind.SEALED, incarnation="a-0"), HOLDER),
+    "SEALED too early": (building, lambda c: c.entry(Kind.SEALED), "only a COMPLETE generation is sealed"),
     **{
-        f"{kind} after SEALED": (lambda: complete().seal(), lambda c, kind=kind: c.entry(kind), "may follow SEALED")  # type: ignore[misc]  # a default argument
+        f"{kind} after SEALED": (lambda: complete().seal(), lambda c, kind=kind: c.entry(kind), OVER)  # type: ignore[misc]  # a default argument
         for kind in Kind
         if kind not in {Kind.OPEN, Kind.CLEARING, Kind.CLEARED, Kind.TAKEOVER}
     },
-    "a commit after CLEARING": (lambda: building().clearing(), lambda c: c.entry(Kind.COMMIT), "may follow SEALED"),
+    "a commit after CLEARING": (lambda: building().clearing(), lambda c: c.entry(Kind.COMMIT), OVER),
     "a commit after a partial CLEARED": (
         lambda: complete().seal().clearing(stays=[K]).cleared(),
         lambda c: c.entry(Kind.CONFIRM),
-        "may follow SEALED",
+        OVER,
     ),
     "anything when all is gone": (
         lambda: building().clearing().cleared(),
         lambda c: c.entry(Kind.TAKEOVER),
-        "is cleared",
+        "the generation is cleared",
     ),
     "CLEARING of the unsealed": (
         complete,
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(K,), stays={})),
-        "sealed before",
+        "a COMPLETE generation is sealed before it is cleared",
     ),
     "CLEARING by another": (
         lambda: complete().seal(),
         lambda c: c.entry(Kind.CLEARING, incarnation="a-0", clearing=Clearing(goes=(K,), stays={})),
-        "only its holder clears",
+        "only its holder clears a generation that was COMPLETE",
     ),
     "CLEARING twice": (
         lambda: complete().seal().clearing(),
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(), stays={K: "no"})),
-        "cleared already",
+        "it is being cleared already",
     ),
-    "CLEARING without names": (lambda: complete().seal(), lambda c: c.entry(Kind.CLEARING), "does not name what"),
+    "CLEARING without names": (
+        lambda: complete().seal(),
+        lambda c: c.entry(Kind.CLEARING),
+        "it does not name what goes and what stays",
+    ),
     "CLEARING that leaves one out": (
         lambda: complete().seal(),
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(), stays={})),
-        "every partition",
+        "it does not name every partition",
     ),
     "CLEARING of a stranger": (
         lambda: complete().seal(),
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(K, key("x")), stays={})),
-        "every partition",
+        "it does not name every partition",
     ),
     "going and staying": (
         lambda: complete().seal(),
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(K,), stays={K: "both"})),
-        "both goes and stays",
+        "a partition both goes and stays",
     ),
     "what is gone comes back": (
         lambda: complete_generation(1, {K: 10, key("u"): 5}).seal().clearing(stays=[key("u")]).cleared(),
         lambda c: c.entry(Kind.CLEARING, clearing=Clearing(goes=(key("u"),), stays={K: "again"})),
-        "gone already",
+        "what is gone already can't stay",
     ),
     "CLEARED without CLEARING": (
         lambda: complete().seal(),
         lambda c: c.entry(Kind.CLEARED, clearing=Clearing(goes=(K,), stays={})),
-        "something else",
+        "it names something else than the CLEARING before it",
     ),
     "CLEARED of something else": (
         lambda: complete().seal().clearing(stays=[K]),
         lambda c: c.entry(Kind.CLEARED, clearing=Clearing(goes=(K,), stays={})),
-        "something else",
+        "it names something else than the CLEARING before it",
     ),
     "CLEARED by another": (
         lambda: complete().seal().clearing(),
         lambda c: c.entry(Kind.CLEARED, incarnation="x", clearing=c.state.clearing),
-        "only who cleared",
+        "only who cleared it says that it is cleared",
     ),
     "clearing in a commit": (
         building,
         lambda c: c.entry(Kind.COMMIT, clearing=Clearing(goes=(K,), stays={})),
-        "only CLEARING and CLEARED name",
+        "only CLEARING and CLEARED name what goes",
     ),
     "a position of no topic": (
         building,
         lambda c: c.entry(Kind.COMMIT, positions={key("x"): position(1)}),
-        "does not know",
+        "a position of topic id x, which the chain does not know",
     ),
     "a position that goes back": (
         building,
         lambda c: c.entry(Kind.COMMIT, positions={K: replace(now(c), offset=109)}),
-        "goes back from 110 to 109",
+        "the position of t-0 goes back from 110 to 109",
+    ),
+    "a position that goes back behind a new one": (
+        building,
+        lambda c: c.entry(
+            Kind.COMMIT,
+            topics=(topic("u"),),
+            positions={key("u"): position(5), K: replace(now(c), offset=109)},
+        ),
+        "the position of t-0 goes back from 110 to 109",
     ),
     "a head that goes back behind the base": (
         complete,
         lambda c: c.entry(Kind.COMMIT, positions={K: replace(now(c), head_at=10)}),
-        "read through",
+        "t-0 was read through, and its time at head goes back behind that",
     ),
     "the head of all others goes back": (
         lambda: building().append(Kind.CONFIRM, head_at=30),
         lambda c: c.entry(Kind.CONFIRM, head_at=29),
-        "goes back from 30 to 29",
+        "the time at which all was at head goes back from 30 to 29",
     ),
-    "another range": (building, lambda c: c.entry(Kind.COMMIT, **based(c, end=101)), "changes its range"),
-    "another start": (building, lambda c: c.entry(Kind.COMMIT, **based(c, start=7)), "changes its range"),
+    "another range": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **based(c, end=101)),
+        "the base of t-0 changes its range without starting again",
+    ),
+    "another start": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **based(c, start=7)),
+        "the base of t-0 changes its range without starting again",
+    ),
     "a lower floor": (
         lambda: building().append(Kind.COMMIT, positions={K: again(building())}),
         lambda c: c.entry(Kind.COMMIT, **based(c, floor=1)),
-        "goes back",
+        "the base of t-0 goes back",
     ),
     "a floor that old attempts reach": (
         building,
         lambda c: c.entry(Kind.COMMIT, **based(c, floor=2, done=())),
-        "would count",
+        "the base of t-0 starts again, but attempts made before would count",
     ),
-    "fewer attempts": (building, lambda c: c.entry(Kind.COMMIT, **based(c, attempts=1)), "goes back"),
+    "fewer attempts": (building, lambda c: c.entry(Kind.COMMIT, **based(c, attempts=1)), "the base of t-0 goes back"),
     "a void taken back": (
         lambda: building().append(Kind.COMMIT, **based(building(), void=(2,), open=())),
         lambda c: c.entry(Kind.COMMIT, **based(c, void=())),
-        "takes back that an attempt is void",
+        "the base of t-0 takes back that an attempt is void",
     ),
-    "done taken back": (building, lambda c: c.entry(Kind.COMMIT, **based(c, done=((60, 100),))), "what was done"),
-    "a done base that changes": (complete, lambda c: c.entry(Kind.COMMIT, **based(c, leader=2)), "changes no more"),
+    "done taken back": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **based(c, done=((60, 100),))),
+        "the base of t-0 takes back what was done",
+    ),
+    "a done base that changes": (
+        complete,
+        lambda c: c.entry(Kind.COMMIT, **based(c, leader=2)),
+        "the base of t-0 is done and changes no more",
+    ),
     "objects in a CONFIRM": (
         building,
         lambda c: c.entry(Kind.CONFIRM, objects=(c.object(part(110, 111)),)),
-        "only COMMIT and REWRITE",
+        "only COMMIT and REWRITE add objects",
     ),
     "a commit that replaces": (
         building,
         lambda c: c.entry(Kind.COMMIT, replaced=tuple(c.state.objects)),
-        "only REWRITE replaces",
+        "only REWRITE replaces objects",
     ),
-    "replacing what is not there": (building, lambda c: c.entry(Kind.REWRITE, replaced=("x",)), "not in the chain"),
+    "replacing what is not there": (
+        building,
+        lambda c: c.entry(Kind.REWRITE, replaced=("x",)),
+        "x is replaced, but is not in the chain",
+    ),
     "replacing one twice": (
         building,
         lambda c: c.entry(Kind.REWRITE, replaced=2 * tuple(c.state.objects)),
-        "an object twice",
+        "it names an object twice",
     ),
     "one object twice": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, *2 * [c.object(part(110, 111))])),
-        "an object twice",
+        "it names an object twice",
     ),
     "an object elsewhere": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key="shop/b/x.avro"))),
-        "lies outside",
+        "shop/b/x.avro lies outside shop/a/generation=00000001/",
     ),
     "an object that climbs out": (
         building,
@@ -205,41 +250,41 @@ REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
             Kind.COMMIT,
             **objects(c, replace(c.object(part(110, 111)), key="shop/a/generation=00000001/../x.avro")),
         ),
-        "lies outside",
+        "shop/a/generation=00000001/../x.avro lies outside shop/a/generation=00000001/",
     ),
     "an object that is there": (
         building,
         lambda c: c.entry(
             Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key=next(iter(c.state.objects))))
         ),
-        "in the chain already",
+        f"{FIRST} is in the chain already",
     ),
     "an object that was replaced": (
         lambda: building().append(Kind.REWRITE, replaced=tuple(building().state.objects)),
         lambda c: c.entry(
             Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), key=next(iter(c.state.replaced))))
         ),
-        "in the chain already",
+        f"{FIRST} is in the chain already",
     ),
     "an empty object": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), parts=()))),
-        "holds nothing",
+        f"{NEXT} holds nothing",
     ),
     "records without a position": (
         building,
         lambda c: c.entry(Kind.COMMIT, objects=(c.object(part(110, 111)),)),
-        "without a position",
+        f"{NEXT}: records without a position",
     ),
     "tail records below the position": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(109, 111)))),
-        r"lie outside \[110, 120\)",
+        f"{NEXT}: offsets 109 to 111 lie outside [110, 120)",
     ),
     "tail records above the position": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(110, 120)))),
-        r"lie outside \[110, 120\)",
+        f"{NEXT}: offsets 110 to 120 lie outside [110, 120)",
     ),
     "first tail records in the base": (
         lambda: Chain().open(),
@@ -249,53 +294,73 @@ REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
             positions={K: position(110, base=done_base(100))},
             objects=(c.object(part(99, 101)),),
         ),
-        r"lie outside \[100, 110\)",
+        f"{FIRST}: offsets 99 to 101 lie outside [100, 110)",
     ),
     "base records beyond the base": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(90, 100, scan=2)))),
-        "outside the base",
+        f"{NEXT}: offsets 90 to 100 lie outside the base",
     ),
     "an attempt that never was": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(1, 2, scan=3)))),
-        "outside the base",
+        f"{NEXT}: offsets 1 to 2 lie outside the base",
     ),
     "an attempt that is over": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(50, 60, scan=1)))),
-        "was over before",
+        f"{NEXT}: attempt 1 at the base was over before",
+    ),
+    "the last attempt, which is over": (
+        lambda: building().append(Kind.COMMIT, **based(building(), void=(2,), open=())),
+        lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(0, 9, scan=2)))),
+        "shop/a/generation=00000001/journal/3.avro: attempt 2 at the base was over before",
+    ),
+    "no records": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=0)))),
+        f"{NEXT}: 0 records in offsets 110 to 111",
     ),
     "more records than offsets": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(replace(part(110, 111), records=3)))),
-        "3 records in offsets",
+        f"{NEXT}: 3 records in offsets 110 to 111",
     ),
     "offsets upside down": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(replace(part(110, 111), first=112)))),
-        "records in offsets",
+        f"{NEXT}: 2 records in offsets 112 to 111",
     ),
     "bytes beyond the object": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), bytes=149))),
-        "of 149",
+        f"{NEXT}: bytes 100 to 150 of 149",
+    ),
+    "bytes where the header of the file is": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(part(110, 111, start=0)))),
+        f"{NEXT}: bytes 0 to 50 of 50",
+    ),
+    "no bytes": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **objects(c, c.object(replace(part(110, 111), end=100)))),
+        f"{NEXT}: bytes 100 to 100 of 100",
     ),
     "a rewrite of the future": (
         building,
         lambda c: c.entry(Kind.REWRITE, objects=(c.object(part(100, 110)),)),
-        "not read so far",
+        f"{NEXT}: offsets up to 110 of a partition that was not read so far",
     ),
     "a rewrite of a stranger": (
         building,
         lambda c: c.entry(Kind.REWRITE, objects=(c.object(part(1, 2, of=key("x"))),)),
-        "not read so far",
+        f"{NEXT}: offsets up to 2 of a partition that was not read so far",
     ),
     **{
         f"a TAKEOVER with {name}": (
             building,
             lambda c, content=content: c.entry(Kind.TAKEOVER, incarnation="b", **content),  # type: ignore[misc]  # as above
-            "for the holder's commits",
+            "what is read of the cluster is for the holder's commits to say",
         )
         for name, content in {
             "positions": {"positions": {K: position(500)}},
@@ -321,8 +386,9 @@ def test_what_breaks_a_rule_is_refused_and_changes_nothing(start: Callable[[], C
     chain = start()
     entry = bad(chain)
     before = copy.deepcopy(chain.state)
-    with pytest.raises(ChainError, match=words):
+    with pytest.raises(ChainError) as refused:
         chain.state.apply(entry, "f" * 64)
+    assert str(refused.value) == f"generation 1, chain entry {entry.seq} ({entry.kind}): {words}"
     assert chain.state == before
 
 
@@ -343,10 +409,15 @@ def test_a_life_is_folded() -> None:
     assert not state.usable(K), "it is not COMPLETE"
     chain.complete()
     assert state.usable(K)
-    completed = (state.completed_at, state.completed_seq)
+    assert (state.completed_at, state.completed_seq) == (5, 5), "each entry came 1 ms after the one before"
     chain.complete()
-    assert (state.completed_at, state.completed_seq) == completed
-    assert [moment.kind for moment in state.moments] == [Kind.COMMIT, Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE]
+    assert (state.completed_at, state.completed_seq) == (5, 5)
+    assert [(moment.seq, moment.at, moment.kind) for moment in state.moments] == [
+        (2, 2, Kind.COMMIT),
+        (3, 3, Kind.COMMIT),
+        (4, 4, Kind.CONFIRM),
+        (5, 5, Kind.COMPLETE),
+    ]
     chain.takeover("a-2").seal()
     assert (state.holder, state.sealed) == ("a-2", True)
     chain.clearing()
@@ -385,11 +456,29 @@ def test_one_number_speaks_for_those_that_are_not_named() -> None:
     assert (chain.state.head_at(K), chain.state.head_at(other)) == (50, 50)
 
 
+def test_the_same_time_may_be_said_again() -> None:
+    """The store's clock stands still for less than a millisecond at times: only going back is refused."""
+    chain = building().append(Kind.CONFIRM, head_at=30).append(Kind.CONFIRM, head_at=30)
+    assert chain.state.heads == (4, 30)
+
+
 def test_the_first_taint_counts() -> None:
     """A later taint of the same partition does not widen what is sound again."""
     chain = complete().taint(7).taint(9)
     assert chain.state.sound_offset(K) == 7
     assert chain.state.sound_offset(K) <= now(chain).offset
+
+
+@pytest.mark.parametrize(
+    ("cuts", "lowest"),
+    [((None, None), None), ((None, 8), 8), ((8, None), 8), ((8, 6), 6), ((6, 8), 6), ((8, -1, None), -1)],
+)
+def test_the_lowest_cut_counts(cuts: tuple[int | None, ...], lowest: int | None) -> None:
+    """A log may be cut again, further down: what is left is what no cut took. The taint stays where it was first."""
+    chain = complete()
+    for number, cut_at in enumerate(cuts):
+        chain.taint(9 - number, cut_at=cut_at)
+    assert chain.state.taints == {K: Taint(key=K, offset=9, reason="a gap", cut_at=lowest)}
 
 
 def test_void_and_superseded_attempts_do_not_count() -> None:
@@ -413,7 +502,7 @@ def test_a_stranger_may_rewrite_and_clear_the_incomplete() -> None:
     merged = chain.object(part(50, 99, scan=1), part(100, 109, start=150), name="merged")
     chain.append(Kind.REWRITE, incarnation="janitor", replaced=old, objects=(merged,))
     assert chain.state.objects == {merged.key: merged}
-    assert chain.state.replaced.keys() == set(old)
+    assert chain.state.replaced == dict.fromkeys(old, 3), "when they were superseded"
     goes = Clearing(goes=(K,), stays={})
     chain.append(Kind.CLEARING, incarnation="janitor", clearing=goes)
     chain.append(Kind.CLEARED, incarnation="janitor", clearing=goes)
@@ -429,11 +518,19 @@ def test_groups_are_replaced_as_a_whole() -> None:
 
 
 def test_a_copy_stands_still() -> None:
-    """What a decision was made on does not change while the chain grows."""
-    chain = complete()
+    """All that is known is in it, and what a decision was made on does not change while the chain grows."""
+    other = key("u")
+    chain = complete_generation(1, {K: 10, other: 5})
+    chain.append(Kind.COMMIT, groups={"g": ()})
+    chain.append(Kind.REWRITE, replaced=tuple(chain.state.objects), objects=(chain.object(part(0, 9)),))
+    chain.taint(5, other)
     copied = chain.state.frozen_copy()
+    assert copied == chain.state
     before = copy.deepcopy(copied)
-    chain.commit({K: position(20, head_at=30)}, part(10, 19)).taint(15).seal().clearing().cleared()
+    chain.commit({K: position(20, head_at=30)}, part(10, 19), topics=(topic(removed=True),), groups={"g": (), "h": ()})
+    chain.append(Kind.REWRITE, replaced=tuple(chain.state.objects))
+    assert copied == before, "whatever changed in place"
+    chain.taint(15).seal().clearing().cleared()
     assert copied == before
     assert chain.state != copied
 

@@ -125,20 +125,26 @@ def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("change", "error", "words"),
     [
-        ({"v": 2}, NewerFormatError),
-        ({"more": 1}, NewerFormatError),
-        ({"at": "then"}, DamagedError),
-        ({"partitions": ["0"]}, DamagedError),
-        ({"through": None}, DamagedError),
+        ({"v": 2}, NewerFormatError, "format version 2 is not known (use a newer release)"),
+        (
+            {"more": 1},
+            NewerFormatError,
+            "unknown field more (it may have been written by a newer release; use that one)",
+        ),
+        ({"at": "then"}, DamagedError, "'then' is not a time"),
+        ({"partitions": ["0"]}, DamagedError, "a list of partition numbers was expected"),
+        ({"partitions": [True]}, DamagedError, "a list of partition numbers was expected"),
+        ({"through": None}, DamagedError, "field through is not a int"),
     ],
 )
-def test_damaged_releases_are_refused(change: dict[str, object], error: type[DamagedError]) -> None:
+def test_damaged_releases_are_refused(change: dict[str, object], error: type[DamagedError], words: str) -> None:
     """Strictly parsed: nothing is let go because of something that is not known for certain."""
     document = json.loads(encode_release(release())) | change
-    with pytest.raises(error):
-        decode_release(json.dumps(document).encode(), "x")
+    with pytest.raises(error) as refused:
+        decode_release(json.dumps(document).encode(), "releases/1.json")
+    assert str(refused.value) == f"releases/1.json: {words}"
 
 
 def test_releases_are_numbered_by_put_if_absent() -> None:

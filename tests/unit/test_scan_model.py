@@ -63,16 +63,30 @@ def test_chunks_go_from_high_to_low_and_grow_while_they_are_quick() -> None:
     assert it.base.done == ((second.low, 10_000_000),)
 
 
-def test_chunks_shrink_before_they_are_too_slow() -> None:
-    """Past half of the limit the next one is half as large; in between the size stays."""
+@pytest.mark.parametrize(
+    ("share", "factor"), [(0.12, 2), (0.125, 1), (0.3, 1), (0.4, 1), (0.5, 1), (0.51, 0.5), (0.6, 0.5), (1.0, 0.5)]
+)
+def test_chunks_grow_while_they_are_quick_and_shrink_before_they_are_too_slow(share: float, factor: float) -> None:
+    """Quicker than an eighth of the limit: twice the size. Past half of it: half the size. In between it stays."""
     it = scan(10_000_000)
     first = begin(it)
-    assert it.finish(now=0.6 * LIMIT)
+    assert it.finish(now=share * LIMIT)
     second = begin(it)
-    assert (second.high - second.low) == (first.high - first.low) // 2
-    assert it.finish(now=0.3 * LIMIT)
-    third = begin(it)
-    assert (third.high - third.low) == (second.high - second.low)
+    assert (second.high - second.low) == factor * (first.high - first.low)
+
+
+def test_the_size_that_was_too_slow_is_tried_again_after_sixteen_chunks() -> None:
+    """What is smaller is tried at once, be it by one offset."""
+    it = scan(10_000_000, limit_s=20_001 / 20_000)
+    first = begin(it)
+    assert first.high - first.low == 20_001
+    assert not it.finish(now=2.0)
+    sizes = []
+    for _ in range(18):
+        chunk = begin(it)
+        sizes.append(chunk.high - chunk.low)
+        assert it.finish(now=0.0)
+    assert sizes == [5_000, 10_000, *[20_000] * 15, 40_000]
 
 
 def test_a_slow_chunk_is_void_and_read_again_in_pieces() -> None:
@@ -157,13 +171,15 @@ def test_a_moved_leader_starts_all_again() -> None:
     begin(it)
     it.finish(now=1.0)
     begin(it)
+    it.give_up()
+    begin(it)
     it.start_again(leader=2, start=40)
     base = it.base
     assert (base.leader, base.start, base.done, base.open, base.void) == (2, 40, (), (), ())
-    assert not any(base.counts(attempt) for attempt in (1, 2))
+    assert not any(base.counts(attempt) for attempt in (1, 2, 3))
     chunk = begin(it)
-    assert (chunk.high, chunk.attempt) == (10_000_000, 3)
-    assert it.base.counts(3)
+    assert (chunk.high, chunk.attempt) == (10_000_000, 4)
+    assert it.base.counts(4)
 
 
 def test_a_leader_that_moves_before_the_first_attempt() -> None:

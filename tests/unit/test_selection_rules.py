@@ -10,7 +10,7 @@ from chains import Chain, complete_generation, done_base, grown, key, part, posi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Kind, Part
+from backup_avro.chain import Base, Kind, Part, PartitionKey
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Selection, Slice, choose, restorable, select
@@ -68,11 +68,26 @@ def test_the_newest_untainted_one_is_best() -> None:
 
 
 def test_what_can_not_be_chosen_is_refused() -> None:
-    """With the number that was asked for."""
-    with pytest.raises(RefusedError, match="no generation is"):
+    """With the number that was asked for, and where to look."""
+    why = "complete and free of clearing (`tandem status` shows what there is and what is still missing)"
+    with pytest.raises(RefusedError) as nothing:
         choose([])
-    with pytest.raises(RefusedError, match="generation 3 is not"):
+    assert str(nothing.value) == f"no generation is {why}"
+    with pytest.raises(RefusedError) as unfinished:
         choose(states(complete_generation(1, {K: 5}), Chain(number=3).open()), 3)
+    assert str(unfinished.value) == f"generation 3 is not {why}"
+
+
+def test_a_restore_rests_on_the_generation_that_is_asked_for() -> None:
+    """However much better another one is: that adds what it holds above, and nothing at all without `merge`."""
+    old, new = complete_generation(1, {K: 10}).append(Kind.CONFIRM, head_at=30), complete_generation(2, {K: 20})
+    found = select(states(old, new), number=1)
+    assert (found.generation, found.seq) == (1, old.state.seq)
+    assert (only(found).end, only(found).generations) == (20, (1, 2))
+    alone = select(states(old, new), number=1, merge=False)
+    assert (alone.generation, only(alone).end, only(alone).generations) == (1, 10, (1,))
+    best = select(states(old, new))
+    assert (best.generation, best.seq) == (2, new.state.seq)
 
 
 def test_one_generation_as_it_is() -> None:
@@ -109,6 +124,8 @@ def test_a_moment_cuts_every_partition() -> None:
     found = only(select(states(scanned(1, 0, 10, 15)), until={K: 12}))
     assert (offsets(found), found.end) == (list(range(12)), 12)
     assert only(select(states(scanned(1, 0, 10, 15)), until={K: 99})).end == 15
+    found = only(select(states(scanned(1, 0, 10, 15)), until={K: 10}))
+    assert [piece.part.first for piece in found.slices] == [0], "nothing is read of the part that begins there"
 
 
 def test_records_above_come_from_another_generation() -> None:
@@ -121,6 +138,57 @@ def test_records_above_come_from_another_generation() -> None:
     assert only(select(states(former, newer), merge=False)).end == 15
     assert only(select(states(former, newer), until={K: 17})).end == 17
     assert only(select(states(former, newer), until={K: 15})).generations == (2,)
+
+
+def test_a_moment_that_several_hold_is_taken_from_the_best() -> None:
+    """Once it is reached, nobody else is asked for more."""
+    chains = complete_generation(1, {K: 20}), complete_generation(2, {K: 19}), scanned(3, 0, 10, 15)
+    found = only(select(states(*chains), until={K: 17}))
+    assert (found.end, found.generations) == (17, (3, 2))
+    assert offsets(found) == list(range(17))
+
+
+def test_what_another_one_scanned_may_end_where_the_chosen_one_stands() -> None:
+    """From there on it read the tail: nothing is missing in between."""
+    found = only(select(states(scanned(1, 0, 10, 20), complete_generation(2, {K: 10}))))
+    assert (found.end, found.generations) == (20, (2, 1))
+    assert [piece.generation for piece in found.slices] == [2, 1]
+    assert offsets(found) == list(range(20))
+
+
+def test_another_copy_is_taken_instead_where_it_was_read_to_the_end_of_its_base() -> None:
+    """It need not have read any tail yet."""
+    found = only(select(states(scanned(1, 0, 30, 30), complete_generation(2, {K: 10}))))
+    assert (found.end, found.generations) == (30, (1,))
+    assert [piece.generation for piece in found.slices] == [1]
+    assert offsets(found) == list(range(30))
+
+
+def test_every_other_one_is_asked_again_when_one_has_added_something() -> None:
+    """The newest scanned beyond the chosen one; from where the older one's tail ends, its own tail goes on."""
+    chains = complete_generation(1, {K: 10}), complete_generation(2, {K: 20}), scanned(3, 0, 20, 40)
+    found = only(select(states(*chains), number=1))
+    assert (found.end, found.generations) == (40, (1, 2, 3))
+    assert [piece.generation for piece in found.slices] == [1, 2, 3]
+    assert offsets(found) == list(range(40))
+
+
+def test_offsets_without_records_are_reached_too() -> None:
+    """Markers of transactions, or a log that was compacted away: positions go on, nothing is stored."""
+    empty = Chain(number=1).open().commit({K: position(20)}).complete()
+    found = only(select(states(empty, complete_generation(2, {K: 15}, instance="b"))))
+    assert (found.end, found.generations) == (20, (2, 1))
+    assert offsets(found) == list(range(15))
+    found = only(select(states(empty.taint(18))))
+    assert (found.slices, found.sound, found.end, found.warning) == ((), 18, 20, "tainted above offset 18: a gap")
+
+
+def test_what_another_one_has_not_read_through_is_not_added() -> None:
+    """Its position stands at the end of the log from the start on, but what lies below is not read yet."""
+    reading = complete_generation(1, {K: 10})
+    reading.commit({U: position(9, base=Base(start=0, end=9, leader=1))})
+    found = select(states(reading, complete_generation(2, {K: 10, U: 5}, instance="b")))
+    assert {item.key: (item.end, item.generations) for item in found.partitions} == {K: (10, (2,)), U: (5, (2,))}
 
 
 def test_only_contiguous_records_are_added() -> None:
@@ -163,6 +231,8 @@ def test_a_moment_inside_of_what_another_one_scanned_is_not_filled_up() -> None:
     chosen, other = complete_generation(2, {K: 10}), scanned(1, 0, 30, 40)
     assert only(select(states(other, chosen))).end == 40
     assert only(select(states(other, chosen), until={K: 20})).end == 10
+    assert only(select(states(other, chosen), until={K: 29})).end == 10
+    assert only(select(states(other, chosen), until={K: 30})).generations == (1,)
 
 
 def test_a_tainted_generation_is_read_with_a_warning() -> None:
@@ -171,6 +241,7 @@ def test_a_tainted_generation_is_read_with_a_warning() -> None:
     found = only(select(states(tainted)))
     assert found.end == 20
     assert found.warning == "tainted above offset 15: a gap"
+    assert [(piece.generation, piece.low, piece.high) for piece in found.slices] == [(2, 0, 15), (2, 15, 20)]
     assert only(select(states(tainted), until={K: 15})).warning is None
     also = complete_generation(1, {K: 30, U: 1}).taint(1, of=U)
     assert {item.key: item.end for item in select(states(tainted, also)).partitions} == {K: 30}
@@ -197,6 +268,9 @@ def test_a_scan_that_was_cut_inside_is_taken_as_a_whole_or_not_at_all() -> None:
     assert (found.end, found.generations, found.warning) == (22, (2,), None)
     assert only(select(states(behind, cut), number=1)).end == 12
     assert only(select(states(behind, cut), until={K: 15})).end == 12
+    at_its_end = scanned(2, 0, 20, 20, epoch=2).taint(20, cut_at=18)
+    found = only(select(states(behind, at_its_end)))
+    assert (found.end, found.generations, found.warning) == (20, (2,), None)
     gap = scanned(2, 0, 20, 22, epoch=2).taint(19, cut_at=18)
     assert only(select(states(behind, gap))).end == 12, "nor is it right there if it missed something"
 
@@ -247,6 +321,16 @@ def test_a_topic_that_came_while_another_generation_became_complete_is_not_left_
     assert [item.key for item in select(states(former.seal(), newest)).partitions] == [K]
 
 
+@pytest.mark.parametrize(("done_at", "found"), [(49, [K]), (50, [K, U]), (51, [K, U])])
+def test_what_was_read_through_before_the_claim_was_gone_by_then(done_at: int, found: list[PartitionKey]) -> None:
+    """Its own base counts, not that of another topic. What came at the claim or later is not gone."""
+    former = complete_generation(1, {K: 10})
+    former.commit({U: position(3, base=done_base(at=done_at), head_at=60)}, part(0, 2, of=U))
+    newest = complete_generation(2, {K: 10}, instance="b")
+    newest.state.claim = replace(newest.state.claim, at=50)
+    assert [item.key for item in select(states(former, newest)).partitions] == found
+
+
 def test_only_what_the_chosen_one_began_is_named_as_incomplete() -> None:
     """A partition that nobody has read through is left out; it is a gap of the backup only where that knows of it."""
     reading, chosen = complete_generation(1, {K: 10}).taint(9), complete_generation(2, {K: 10}, instance="b")
@@ -272,18 +356,29 @@ def test_a_life_that_nobody_read_through_takes_no_name() -> None:
     assert {item.key: item.end for item in found.partitions} == {unread: 9, U: 5}, "read through, it has the name"
 
 
-def test_of_two_lives_of_a_name_the_one_is_read_that_nobody_saw_the_end_of() -> None:
+@pytest.mark.parametrize("topic_id", ["again", "younger"])
+def test_of_two_lives_of_a_name_the_one_is_read_that_nobody_saw_the_end_of(topic_id: str) -> None:
     """A topic was created again while the newest generation, which knows the old life, became COMPLETE."""
     former, newest = complete_generation(1, {K: 10}), complete_generation(2, {K: 10}, instance="b")
-    again = key("again")
+    again = key(topic_id)
     former.commit(
-        {again: position(5)}, part(0, 4, of=again), topics=(topic(removed=True), topic("t", topic_id="again"))
+        {again: position(5)}, part(0, 4, of=again), topics=(topic(removed=True), topic("t", topic_id=topic_id))
     )
     assert {item.key: item.end for item in select(states(former, newest)).partitions} == {again: 5}
     assert {item.key: item.end for item in select(states(former, newest), removed=True).partitions} == {again: 5}
     unseen = complete_generation(1, {U: 10})
     unseen.append(Kind.COMMIT, topics=(replace(topic("u"), name="t"),))
     assert [item.key for item in select(states(unseen, newest)).partitions] == [K]
+
+
+def test_a_new_life_that_nobody_read_through_does_not_hide_the_last_one() -> None:
+    """The former Active saw the topic end and come again, but has not read it: the backup of the old life is all."""
+    former, newest = complete_generation(1, {K: 10}), complete_generation(2, {K: 10}, instance="b")
+    former.commit(
+        {key("again"): position(0, base=Base(start=0, end=9, leader=1))},
+        topics=(topic(removed=True), topic(topic_id="again")),
+    )
+    assert [item.key for item in select(states(former, newest)).partitions] == [K]
 
 
 def test_partitions_are_chosen_named_or_left_out() -> None:
