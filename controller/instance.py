@@ -143,7 +143,7 @@ class Instance:
         if survey is not None:
             self._topics = tuple(survey.topics)
         view = self._watch.view
-        if view is not None and self._parts.coordination.caught_up:
+        if view is not None and self._may_decide():
             seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
             self._apply(decision)
@@ -153,6 +153,24 @@ class Instance:
             self._mind_checkpoints(seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat(view)
+
+    def _may_decide(self) -> bool:
+        """Whether what was said on the coordination topic is known, or was waited for as long as for any silent peer.
+
+        Nothing on it is needed to be right: an instance that can't read it goes by the chains, and the store fences.
+        """
+        if self._decided or self._parts.coordination.caught_up:
+            return True
+        waited_s = time.monotonic() - self._started
+        if waited_s < self._policy.liveness_timeout_s:
+            return False
+        _LOG.warning(
+            "the coordination topic can't be read; going on by the chains alone",
+            topic=self._config.coordination.topic,
+            waited_s=round(waited_s),
+            remedy="look at the partitions of that topic; turns come late and requests are not heard until it is back",
+        )
+        return True
 
     def _observe(self, view: StoreView) -> Observation:
         peer = self._parts.bulletin.peer()

@@ -216,16 +216,16 @@ def _plan_again(reader: ChainReader, options: Options, state: PlanState) -> Rest
             plan = _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
             return plan if plan.hash == state.plan else None
         generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
-        plan = restore_plan.make_plan(
-            generations,
-            pair=reader.pair,
-            naming=options.naming,
-            topics=options.topics,
-            number=state.generation,
-        )
+        # With a number named, what others have besides is taken less freely; whether one was is not written down.
+        for number in (None, state.generation):
+            plan = restore_plan.make_plan(
+                generations, pair=reader.pair, naming=options.naming, topics=options.topics, number=number
+            )
+            if plan.hash == state.plan:
+                return plan
     except (ConfigError, RefusedError, DamagedError):
         return None
-    return plan if plan.hash == state.plan else None
+    return None
 
 
 def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.PartitionProgress]:

@@ -158,7 +158,7 @@ def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) 
             f"{other.name_of(key)} stands at {mine.positions[key].offset}, "
             f"generation {other.number} at {position.offset}"
             for key, position in other.positions.items()
-            if guarded.has(key) and key in mine.positions and not _reaches(mine, other, key)
+            if guarded.has(key) and key in mine.positions and key not in other.going and not _reaches(mine, other, key)
         )
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
 from backup_avro.coverage import common_offset, cut_off
@@ -103,9 +103,11 @@ def select(
     A partition that the generation lacks, because it came later or never was read through, comes from the next best one
     that has it. With `removed`, the last backup of a topic that is gone is selected too, unless another topic has its
     name now. With `merge`, records that another complete generation holds contiguously above the chosen one's position,
-    or above where that was tainted, are added, if its tail read them: what it scanned may lack the tombstones of what
-    lies below. So where the position lies inside its base, its own copy of the partition is taken instead, unless
-    `number` says which generation to rest on. What only a tainted generation has comes last, with a warning.
+    or above where that was tainted, are added, if its tail read them in the same leader epoch: what it scanned may lack
+    the tombstones of what lies below, and between two epochs the log may have been cut and have grown again. Where that
+    is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only a
+    tainted generation has, the chosen one or a newer one, comes last, with a warning. What lies below the highest known
+    log start is left out.
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
@@ -231,12 +233,13 @@ def _select_partition(
         there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
         assert reach is not None
         mine = parts[other.number].get(key, ())
-        if end >= there.base.end:
+        if there.epoch == epoch and end >= there.base.end:
             slices.extend(_slices(other.number, mine, end, reach))
             used.append(other.number)
+            log_start = max(log_start, there.log_start)
         elif instead and reach >= there.base.end:
             slices = _slices(other.number, mine, there.log_start, reach)
-            used, log_start = [other.number], there.log_start
+            used, log_start = [other.number], max(log_start, there.log_start)
         else:
             continue
         end, epoch = reach, there.epoch
@@ -247,15 +250,23 @@ def _select_partition(
         if whole is not None:  # the log was cut inside of what it scanned: only all of it makes sense, as it was before
             return _select_partition(whole, [], parts, what, None, instead=False)
     sound, warning = end, None
-    if own_end > end and position.epoch >= epoch:  # what nobody has without doubt
-        warning = f"tainted above offset {end}: {chosen.taints[key].reason}"
-        slices.extend(_slices(chosen.number, parts[chosen.number].get(key, ()), end, own_end))
-        used = [*used, *({chosen.number} - set(used))]
-        end = own_end
+    # What nobody has without doubt, but not of a history that the log has left, nor of what an older one went on with.
+    newer = [g for g in others if g.number in used and g.number > chosen.number and not cut_off(g, key)]
+    for state in (chosen, *newer):
+        there = state.positions[key]
+        reach = there.offset if until is None else min(until, there.offset)
+        if reach > end and there.epoch >= epoch and key in state.taints:
+            warning = f"tainted above offset {end}: {state.taints[key].reason}"
+            slices.extend(_slices(state.number, parts[state.number].get(key, ()), end, reach))
+            used = [*used, *({state.number} - set(used))]
+            end = reach
+            break
+    kept = [replace(piece, low=max(piece.low, log_start)) for piece in slices]
+    kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
     return PartitionSelection(
         key=key,
         topic=topic,
-        slices=tuple(sorted(slices, key=lambda piece: max(piece.part.first, piece.low))),
+        slices=tuple(sorted(kept, key=lambda piece: max(piece.part.first, piece.low))),
         log_start=log_start,
         sound=sound,
         end=end,

@@ -116,8 +116,14 @@ MISTAKES = (
     Mistake(
         name="two scans are joined inside",
         file="avro/backup_avro/selection.py",
-        old="        if end >= there.base.end:\n            slices.extend",
-        new="        if end >= there.base.start:\n            slices.extend",
+        old="        if there.epoch == epoch and end >= there.base.end:\n            slices.extend",
+        new="        if there.epoch == epoch and end >= there.base.start:\n            slices.extend",
+    ),
+    Mistake(
+        name="two histories are joined",
+        file="avro/backup_avro/selection.py",
+        old="        if there.epoch == epoch and end >= there.base.end:\n            slices.extend",
+        new="        if end >= there.base.end:\n            slices.extend",
     ),
     Mistake(
         name="void attempts count",
@@ -146,7 +152,7 @@ MISTAKES = (
     Mistake(
         name="complete although a complete generation reaches further",
         file="avro/backup_avro/coverage.py",
-        old="            if guarded.has(key) and key in mine.positions and not _reaches(mine, other, key)\n",
+        old="            if guarded.has(key) and key in mine.positions and key not in other.going and not _reaches(mine, other, key)\n",
         new="            if guarded.has(key) and key not in mine.positions and not _reaches(mine, other, key)\n",
     ),
     Mistake(

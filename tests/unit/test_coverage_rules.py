@@ -111,6 +111,16 @@ def test_complete_when_nothing_stands_in_the_way() -> None:
     assert obstacles(mine.state, [generation(1, 10).state, mine.state], ONE) == []
 
 
+def test_what_a_generation_let_go_is_no_obstacle() -> None:
+    """The log was cut to 7 after generation 1 had let it go; nobody writes to it, so nobody will get to 10 again."""
+    older = complete_generation(1, {K: 10, U: 10}).seal().clearing(stays=[U])
+    mine = opened(3, offset=7, base=Base(start=0, end=7, leader=1)).state
+    short = "t-0 stands at 7, generation 1 at 10"
+    assert short not in obstacles(mine, [older.state], ONE)
+    assert short not in obstacles(mine, [older.cleared().state], ONE)
+    assert short in obstacles(mine, [generation(1, 10).seal().state], ONE)
+
+
 def test_each_obstacle_is_named() -> None:
     """Partition by partition, in words for an operator."""
     assert obstacles(Chain().open().state, [], ONE) == ["t-0 is not read yet"]

@@ -14,7 +14,8 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
 from sink.transcode.batch import Compression
 from spark_jobs import restore_plan
-from spark_jobs.restore import Options, check_consent
+from spark_jobs.progress import PlanState, State
+from spark_jobs.restore import Options, _plan, _plan_again, check_consent
 from spark_jobs.restore_plan import Expiry, Naming, RestorePlan, TargetTopic, make_plan
 
 _NOW = 1_700_000_000_000
@@ -35,7 +36,7 @@ def _backup(store: ObjectStore, *topics: TopicSpec, number: int = 1, count: int 
     return backup
 
 
-def _plan(store: ObjectStore, naming: Naming | None = None, **how: object) -> RestorePlan:
+def _planned(store: ObjectStore, naming: Naming | None = None, **how: object) -> RestorePlan:
     return make_plan(
         ChainReader(store, PAIR).refresh(),
         pair=PAIR,
@@ -46,7 +47,7 @@ def _plan(store: ObjectStore, naming: Naming | None = None, **how: object) -> Re
 
 def _one(store: ObjectStore, config: Mapping[str, str]) -> restore_plan.TopicPlan:
     _backup(store, TopicSpec("orders", config=config))
-    [topic] = _plan(store).topics
+    [topic] = _planned(store).topics
     return topic
 
 
@@ -54,9 +55,9 @@ def test_names(store: ObjectStore) -> None:
     """A mapping wins over the suffix; without both a topic keeps its name."""
     _backup(store, TopicSpec("orders"), TopicSpec("prices"))
     naming = Naming(renamed={"orders": "old-orders"}, suffix=".restored")
-    assert [topic.target for topic in _plan(store, naming).topics] == ["old-orders", "prices.restored"]
-    assert [topic.target for topic in _plan(store).topics] == ["orders", "prices"]
-    assert [topic.target for topic in _plan(store, Naming(only="x"), topics=["prices"]).topics] == ["x"]
+    assert [topic.target for topic in _planned(store, naming).topics] == ["old-orders", "prices.restored"]
+    assert [topic.target for topic in _planned(store).topics] == ["orders", "prices"]
+    assert [topic.target for topic in _planned(store, Naming(only="x"), topics=["prices"]).topics] == ["x"]
 
 
 @pytest.mark.parametrize(
@@ -76,17 +77,17 @@ def test_names_that_do_not_work(store: ObjectStore, naming: Naming, topics: list
     """Collisions, unknown topics and names that Kafka or Tandem keeps are usage errors."""
     _backup(store, TopicSpec("orders"), TopicSpec("prices"))
     with pytest.raises(ConfigError, match=message):
-        _plan(store, naming, topics=topics)
+        _planned(store, naming, topics=topics)
 
 
 def test_the_hash_is_that_of_what_is_written(store: ObjectStore) -> None:
     """Same chain and same names: same plan. A grown backup, another name or another subset: another plan."""
     backup = _backup(store, TopicSpec("orders"), TopicSpec("prices"))
-    first = _plan(store)
-    assert _plan(store).hash == first.hash
-    others = [_plan(store, Naming(suffix=".x")), _plan(store, topics=["orders"])]
+    first = _planned(store)
+    assert _planned(store).hash == first.hash
+    others = [_planned(store, Naming(suffix=".x")), _planned(store, topics=["orders"])]
     backup.commit(records("orders", 0, range(40, 50)))
-    others.append(_plan(store))
+    others.append(_planned(store))
     assert len({first.hash, *(plan.hash for plan in others)}) == 4
 
 
@@ -96,7 +97,7 @@ def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     second = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)], number=2, instance="b")
     second.commit(records("orders", 0, range(30)) + records("orders", 1, range(40)))
     second.complete()
-    plan = _plan(store)
+    plan = _planned(store)
     assert plan.generation == 2
     assert plan.basis == {1: first.writer.state.seq, 2: second.writer.state.seq}
     second.commit(records("orders", 0, range(40, 60)))
@@ -105,7 +106,7 @@ def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     old = [reader.load(number, upto=seq) for number, seq in plan.basis.items()]
     again = make_plan(old, pair=PAIR, naming=Naming(), number=plan.generation)
     assert again == plan
-    assert _plan(store).hash != plan.hash
+    assert _planned(store).hash != plan.hash
 
 
 def test_what_is_missing_is_said(store: ObjectStore) -> None:
@@ -113,7 +114,7 @@ def test_what_is_missing_is_said(store: ObjectStore) -> None:
     backup = _backup(store, TopicSpec("orders", partitions=2))
     backup.taint("orders", 1, 10, "away too long")
     backup.commit(records("orders", 1, range(40, 45)))
-    [warning] = _plan(store).warnings()
+    [warning] = _planned(store).warnings()
     assert "orders-1" in warning
     assert "away too long" in warning
 
@@ -122,7 +123,7 @@ def test_nothing_complete_is_refused(store: ObjectStore) -> None:
     """Without a complete generation there is nothing to restore, and the message says where to look."""
     Backup.claim(store, topics=[TopicSpec("orders")]).commit(records("orders", 0, range(5)))
     with pytest.raises(RefusedError, match="complete"):
-        _plan(store)
+        _planned(store)
 
 
 def test_loading_lets_everything_in(store: ObjectStore) -> None:
@@ -143,7 +144,7 @@ def _larger(store: ObjectStore) -> restore_plan.TopicPlan:
     )
     second.commit(records("orders", 0, range(40)))
     second.complete()
-    [topic] = _plan(store, number=2).topics
+    [topic] = _planned(store, number=2).topics
     return topic
 
 
@@ -191,7 +192,7 @@ def test_what_would_expire(store: ObjectStore, config: dict[str, str], age: int,
 def test_consent(store: ObjectStore) -> None:
     """Records that would expire at once need a yes, or the loading config to be kept."""
     _one(store, {"cleanup.policy": "delete", "retention.ms": "1000"})
-    plan = _plan(store)
+    plan = _planned(store)
     with pytest.raises(RefusedError, match="orders: 40 to 40 of 40"):
         check_consent(plan, Options(), now=_NOW + 2000)
     check_consent(plan, Options(consent=True), now=_NOW + 2000)
@@ -209,7 +210,7 @@ def _target(**ends: int) -> TargetTopic:
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     """Partitions must be as many; a log whose records were all deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    [topic] = _plan(store).topics
+    [topic] = _planned(store).topics
     restore_plan.check_target(topic, _target(p0=5, p1=5))
     restore_plan.refuse_unless_empty(_target(p0=5, p1=5))
     with pytest.raises(RefusedError, match="1 partitions"):
@@ -221,7 +222,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
 def test_the_document(store: ObjectStore) -> None:
     """A dry run shows what is read per partition, and how an existing target's config differs."""
     backup = _backup(store, TopicSpec("orders", config={"a": "2", "b": "3"}))
-    plan = _plan(store)
+    plan = _planned(store)
     [topic] = restore_plan.describe(plan, {"orders": _target(p0=5)}, now=_NOW)["topics"]
     [partition] = topic["partitions"]
     part = backup.writer.state.objects[next(iter(backup.writer.state.objects))].parts[0]
@@ -263,3 +264,42 @@ def test_batches_fit_the_recorded_config(
     topic = _one(store, config)
     assert topic.batch_bytes(900_000) == size
     assert topic.compression(Compression.ZSTD) is compression
+
+
+@pytest.mark.parametrize("topics", [None, ("orders",), ("old",), ("old", "orders")])
+@pytest.mark.parametrize("generation", [None, 2])
+def test_the_same_command_finds_its_plan_again(
+    store: ObjectStore, topics: tuple[str, ...] | None, generation: int | None
+) -> None:
+    """Also where a topic that is gone comes from an older generation than the rest, and after commits in between."""
+    first = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("old")], number=1, instance="a")
+    first.commit([*records("orders", 0, range(10)), *records("old", 0, range(10))])
+    first.complete()
+    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
+    second.commit(records("orders", 0, range(20)))
+    second.complete()
+    first.seal()
+    options = Options(naming=Naming(suffix=".r"), topics=topics, generation=generation)
+    if topics is not None and "old" in topics and generation is not None:
+        with pytest.raises(ConfigError, match="old"):
+            _plan(ChainReader(store, PAIR), options)
+        return
+    plan = _plan(ChainReader(store, PAIR), options)
+    written = PlanState(
+        plan=plan.hash,
+        run="x",
+        state=State.LOADING,
+        generation=plan.generation,
+        basis=plan.basis,
+        targets={},
+        sources={},
+        at=0,
+    )
+    second.commit(records("orders", 0, range(20, 30)))
+    for again in (options, Options(naming=Naming(suffix=".r"), topics=topics)):
+        found = _plan_again(ChainReader(store, PAIR), again, written)
+        assert found is not None
+        assert found.hash == plan.hash
+    assert (
+        _plan_again(ChainReader(store, PAIR), Options(naming=Naming(suffix=".other"), topics=topics), written) is None
+    )

@@ -276,11 +276,44 @@ def test_a_scan_that_was_cut_inside_is_taken_as_a_whole_or_not_at_all() -> None:
 
 
 def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
-    """An Active was away, a failed one before it stands far behind: up to the taint the newer one is right."""
+    """An Active was away, a failed one before it stands far behind: up to the taint the newer one is right.
+
+    What it has above the taint comes with a warning, just as if the older one were not there.
+    """
     old = complete_generation(1, {K: 10})
     newer = scanned(2, 0, 30, 50).taint(40)
+    alone = only(select(states(newer)))
     found = only(select(states(old, newer)))
-    assert (found.end, found.generations, found.warning) == (40, (2,), None)
+    assert (found.sound, found.end, found.generations) == (40, 50, (2,))
+    assert (alone.sound, alone.end, alone.warning) == (40, 50, found.warning)
+    assert found.warning is not None
+    moment = only(select(states(old, newer), until={K: 45}))
+    assert (moment.sound, moment.end, moment.warning) == (40, 45, found.warning)
+
+
+def test_two_histories_are_not_mixed() -> None:
+    """Generation 2 read to 150 in epoch 4; its log was cut at 130, and 1, which stood below that, read on in epoch 5.
+
+    Nothing in the chains tells where the cut was. So what 1 read on is not added to 2: all of it is taken, as it is.
+    """
+    older = complete_generation(1, {K: 120}, epoch=4)
+    older.commit({K: position(200, epoch=5)}, part(120, 199, start=300))
+    newer = scanned(2, 0, 120, 150, epoch=4)
+    found = only(select(states(older, newer)))
+    assert (found.end, found.sound, found.generations, found.warning) == (200, 200, (1,), None)
+    assert offsets(found) == list(range(200))
+    assert only(select(states(older, newer), number=2)).generations == (2,)
+    assert only(select(states(older, newer), number=2)).end == 150
+
+
+def test_what_was_deleted_by_offset_is_left_out_whoever_has_it() -> None:
+    """DeleteRecords moved the log start to 12 after generation 1 had read: generation 2 knows, in its tail."""
+    old = complete_generation(1, {K: 10})
+    newer = scanned(2, 0, 5, 20).taint(18)
+    newer.commit({K: replace(newer.state.positions[K], log_start=12)})
+    found = only(select(states(old, newer)))
+    assert (found.log_start, found.end) == (12, 20)
+    assert offsets(found) == list(range(12, 20))
 
 
 def test_a_partition_that_came_later_is_found_where_it_is() -> None:

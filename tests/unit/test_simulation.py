@@ -62,3 +62,15 @@ def test_a_broken_rule_is_found(mistake: str, seeds: int) -> None:
     found = run("--seeds", str(seeds), "--jobs", "1", "--stop-after", "1", code=mistake)
     assert found.returncode == 3, found.stdout + found.stderr
     assert "seed " in found.stdout
+
+
+def test_without_the_coordination_topic_the_pair_goes_by_its_chains() -> None:
+    """Nobody can ever read it: instances start, take turns when their peer seems dead, and keep the promise."""
+    deaf = (
+        "from simulation.board import Coordination\n"
+        "Coordination.caught_up = property(lambda self: False, lambda self, value: None)\n"
+        "Coordination._deliver = lambda self, data: None\n"
+    )
+    told = run("--seeds", "20", "--jobs", "1", code=deaf)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "20 passed, 0 failed" in told.stdout
