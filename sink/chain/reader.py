@@ -74,6 +74,9 @@ class ChainReader:
     def refresh(self, *, tolerant: bool = False) -> list[Generation]:
         """Read on to the heads of all chains; return the generations that are not wholly cleared, ascending.
 
+        All are read in ascending order until no newer one has been claimed meanwhile: whatever is seen of a generation
+        that is being cleared, what covers it is seen as well.
+
         A claim whose owner died before OPEN is left out as soon as a newer generation is COMPLETE: nobody will build it
         any more, and there is nothing to clear. Should its owner wake up and open it after all, it is there again.
 
@@ -81,28 +84,38 @@ class ChainReader:
         is left out and named in `damaged`: what can't be read covers nothing, so nothing is let go because of it. One
         that a newer release wrote is never left out: NewerFormatError.
         """
-        self._newest = _last(self._claimed, self._newest)
         self._refreshes += 1
-        for number in range(1, self._newest + 1):
-            if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
-                continue
-            try:
-                self._read_on(number)
-            except NewerFormatError:
-                raise
-            except DamagedError as error:
-                self._generations.pop(number, None)
-                self._damaged[number] = error
-                if not tolerant:
-                    raise
-            else:
-                self._damaged.pop(number, None)
+        first = 1
+        while True:
+            before = self._newest
+            self._newest = _last(self._claimed, before)
+            for number in range(first, self._newest + 1):
+                self._try_to_read_on(number, tolerant=tolerant)
+            if self._newest == before:
+                break
+            # Reading may have taken so long that what was claimed meanwhile is complete, and the others are cleared.
+            first = self._newest + 1
         complete = max((number for number, state in self._generations.items() if state.complete), default=0)
         return [
             state
             for number, state in sorted(self._generations.items())
             if not state.gone and (state.seq > 0 or number > complete)
         ]
+
+    def _try_to_read_on(self, number: int, *, tolerant: bool) -> None:
+        if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
+            return
+        try:
+            self._read_on(number)
+        except NewerFormatError:
+            raise
+        except DamagedError as error:
+            self._generations.pop(number, None)
+            self._damaged[number] = error
+            if not tolerant:
+                raise
+        else:
+            self._damaged.pop(number, None)
 
     def _read_on(self, number: int) -> None:
         state = self._generations.get(number)
