@@ -110,7 +110,7 @@ def test_log_starts_that_move_and_times_of_the_broker(
     a.process.send_signal(signal.SIGCONT)
     said = pair.wait("it says what was lost", lambda: a.said("records were deleted before they were read"))
     assert said[0]["topic"] == overtaken
-    assert a.said("tainted", generation=1, topic=overtaken)
+    pair.wait("the next commit taints it", lambda: a.said("tainted", generation=1, topic=overtaken))
     two = pair.wait("a sound generation is all that is left", lambda: sound(pair))
     assert (two.instance, two.claim.reason) == ("b", f"{Reason.ASKED}: {Reason.TAINTED}")
     for topic in topics:

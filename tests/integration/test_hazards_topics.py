@@ -96,7 +96,8 @@ def test_topics_that_come_grow_and_go_over_two_handovers(
     log = consume(bootstrap, [idle, empty, grows, again, new])
     assert len(log.ends) == 7
     pair.wait("the deleted topics are recognised", lambda: removed(pair, 1) == {gone, again})
-    assert {line["topic"] for line in a.said("topic is gone, its backup is kept")} == {gone, again}
+    told = "topic is gone, its backup is kept"
+    pair.wait("both are named", lambda: {line["topic"] for line in a.said(told)} == {gone, again})
     pair.wait("what came is taken into generation 1", lambda: in_all(pair, 1, log))
     assert_same(stored(pair.store, pair.name), log.rows)
     one = pair.generation(1)

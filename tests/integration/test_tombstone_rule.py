@@ -222,7 +222,8 @@ def test_who_was_away_too_long_says_so_and_is_replaced(
     assert kinds[kinds.index("TAINTED") + 1] == "COMMIT", "the taint comes before what was read after the gap"
     (taint,) = tainted.taints.values()
     assert "after it was last at head" in taint.reason
-    assert a.said("tainted", topic=topic, reason=taint.reason)[0]["remedy"]
+    said = pair.wait("it is said", lambda: a.said("tainted", topic=topic, reason=taint.reason))
+    assert said[0]["remedy"]
     new = pair.wait("another generation is complete", lambda: sound(pair))
     assert (new.instance, new.claim.reason) == ("b", f"{Reason.ASKED}: {Reason.TAINTED}")
 
@@ -230,7 +231,7 @@ def test_who_was_away_too_long_says_so_and_is_replaced(
     assert other.number > 1
     assert "COMPLETE" not in building.kinds(1)
     assert "TAINTED" in building.kinds(1)
-    assert builder.said("tainted", generation=1)
+    building.wait("that is said too", lambda: builder.said("tainted", generation=1))
     building.wait("the first one is cleared", lambda: [g.number for g in building.live()] == [other.number])
 
     log = consume(kafka.bootstrap, [topic])
