@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -216,15 +216,16 @@ def _plan_again(reader: ChainReader, options: Options, state: PlanState) -> Rest
             plan = _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
             return plan if plan.hash == state.plan else None
         generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
-        # With a number named, what others have besides is taken less freely; whether one was is not written down.
-        for number in (None, state.generation):
+    except (ConfigError, RefusedError, DamagedError):
+        return None
+    # With a number named, what others have besides is taken less freely; whether one was is not written down.
+    for number in (None, state.generation):
+        with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
             plan = restore_plan.make_plan(
                 generations, pair=reader.pair, naming=options.naming, topics=options.topics, number=number
             )
             if plan.hash == state.plan:
                 return plan
-    except (ConfigError, RefusedError, DamagedError):
-        return None
     return None
 
 

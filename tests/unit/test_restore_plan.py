@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -266,6 +267,20 @@ def test_batches_fit_the_recorded_config(
     assert topic.compression(Compression.ZSTD) is compression
 
 
+def _written(plan: RestorePlan) -> PlanState:
+    """What a run that was killed leaves on the target."""
+    return PlanState(
+        plan=plan.hash,
+        run="x",
+        state=State.LOADING,
+        generation=plan.generation,
+        basis=plan.basis,
+        targets={},
+        sources={},
+        at=0,
+    )
+
+
 @pytest.mark.parametrize("topics", [None, ("orders",), ("old",), ("old", "orders")])
 @pytest.mark.parametrize("generation", [None, 2])
 def test_the_same_command_finds_its_plan_again(
@@ -285,16 +300,7 @@ def test_the_same_command_finds_its_plan_again(
             _plan(ChainReader(store, PAIR), options)
         return
     plan = _plan(ChainReader(store, PAIR), options)
-    written = PlanState(
-        plan=plan.hash,
-        run="x",
-        state=State.LOADING,
-        generation=plan.generation,
-        basis=plan.basis,
-        targets={},
-        sources={},
-        at=0,
-    )
+    written = _written(plan)
     second.commit(records("orders", 0, range(20, 30)))
     for again in (options, Options(naming=Naming(suffix=".r"), topics=topics)):
         found = _plan_again(ChainReader(store, PAIR), again, written)
@@ -303,3 +309,23 @@ def test_the_same_command_finds_its_plan_again(
     assert (
         _plan_again(ChainReader(store, PAIR), Options(naming=Naming(suffix=".other"), topics=topics), written) is None
     )
+
+
+def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refused(store: ObjectStore) -> None:
+    """`--to` takes one topic. The named generation has one; the newest state has a second one, from another."""
+    first = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("late")], number=1, instance="a")
+    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
+    first.commit([*records("orders", 0, range(10)), *records("late", 0, range(10))])
+    first.complete()
+    second.commit(records("orders", 0, range(12)))
+    second.complete()
+    first.commit(records("orders", 0, range(10, 20)))
+    options = Options(naming=Naming(only="one"), generation=2)
+    with pytest.raises(ConfigError, match="2 are to be restored"):
+        _plan(ChainReader(store, PAIR), replace(options, generation=None))
+    plan = _plan(ChainReader(store, PAIR), options)
+    assert sorted(plan.basis) == [1, 2], "the first one reads on: its newest orders are taken along"
+    written = _written(plan)
+    found = _plan_again(ChainReader(store, PAIR), options, written)
+    assert found is not None
+    assert found.hash == plan.hash
