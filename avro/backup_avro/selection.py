@@ -222,7 +222,7 @@ def _select_partition(
     log_start, epoch = position.log_start, chosen.sound_epoch(key)
     own_end = position.offset if until is None else min(until, position.offset)
     end = min(own_end, chosen.sound_offset(key))
-    slices = _slices(chosen.number, parts[chosen.number].get(key, ()), position.log_start, end)
+    slices = _slices(chosen.number, parts[chosen.number].get(key, ()), 0, end)
     used = [chosen.number]
     joining = list(others)
     while joining:
@@ -238,7 +238,7 @@ def _select_partition(
             used.append(other.number)
             log_start = max(log_start, there.log_start)
         elif instead and reach >= there.base.end:
-            slices = _slices(other.number, mine, there.log_start, reach)
+            slices = _slices(other.number, mine, 0, reach)
             used, log_start = [other.number], max(log_start, there.log_start)
         else:
             continue
