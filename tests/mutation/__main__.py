@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import hashlib
 import json
 import os
 import shutil
@@ -44,6 +45,9 @@ def main() -> int:
     if ended.returncode:
         return 1
     verdicts = judged()
+    if simulated("", arguments.jobs) != "survived":
+        sys.stderr.write("the simulation objects to the code without a mutant\n")
+        return 1
     played = replay(verdicts, arguments.jobs)
     return report(verdicts | played, time.perf_counter() - began)
 
@@ -67,8 +71,8 @@ def judged() -> dict[str, str]:
 
 
 def replay(verdicts: dict[str, str], jobs: str) -> dict[str, str]:
-    """Return what the simulation says of those that the unit tests let pass. What it once said is kept."""
-    kept = STAGE / "simulated.json"
+    """Return what the simulation says of those that the unit tests let pass. What it once said of this code is kept."""
+    kept = STAGE / f"simulated-{played_on()}.json"
     known: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
     passed = [name for name, verdict in verdicts.items() if verdict in {"survived", "no tests"}]
     for number, name in enumerate(passed, 1):
@@ -79,8 +83,14 @@ def replay(verdicts: dict[str, str], jobs: str) -> dict[str, str]:
     return {name: known[name] for name in passed}
 
 
+def played_on() -> str:
+    """Return a digest of the code: in another one the same name may be of another mutant."""
+    files = sorted([*(STAGE / "src").rglob("*.py"), *(STAGE / "tests" / "simulation").rglob("*.py")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
 def simulated(name: str, jobs: str) -> str:
-    """Play the histories with one mutant."""
+    """Play the histories with one mutant; with none if `name` is empty."""
     mutants = STAGE / "mutants"
     paths = os.pathsep.join(str(mutants / part) for part in ("src", "tests"))
     try:
