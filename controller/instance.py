@@ -14,6 +14,7 @@ from backup_avro.chain import Topic
 from backup_avro.coordination import Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
+from backup_avro.fold import Generation
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -35,6 +36,7 @@ from controller.http import Health
 from controller.keeper import Keeper
 from controller.machine import RoleMachine
 from controller.observation import Observation, Peer, Role
+from controller.proof import Prover
 from controller.runs import Runs, asked_between_commits
 from controller.setup import Parts
 from controller.tasks import TaskBoard, Tasks
@@ -72,11 +74,16 @@ class Instance:
         self._policy = policy_of(config)
         self._machine = RoleMachine()
         self._board = TaskBoard(workers=_WORKERS)
-        self._keeper = Keeper(parts.store, pair=parts.identity.pair, me=parts.identity.instance)
 
         def open_source() -> RawFetcher:
             return RawFetcher(parts.props, read_committed=config.isolation_level == "read_committed")
 
+        self._keeper = Keeper(
+            parts.store,
+            pair=parts.identity.pair,
+            me=parts.identity.instance,
+            same_logs=Prover(parts.cluster, open_source).has_read_this,
+        )
         self._tasks = Tasks(
             store=parts.store,
             cluster=parts.cluster,
@@ -288,12 +295,14 @@ class Instance:
         held = [g for g in seen.generations if g.instance == seen.me and g.holder == seen.incarnation]
         for number in self._keeper.ripe(held, seen.guarded):
             if number in seen.pipelines:
-                self._board.submit(("Checkpoint", number), partial(self._checkpoint, number, seen.guarded))
+                state = next(g for g in held if g.number == number)
+                self._board.submit(("Checkpoint", number), partial(self._checkpoint, state, seen.guarded))
         hopeless = self._keeper.hopeless(seen.generations, seen.guarded)
         if hopeless:
             self._board.submit(("Checkpoint", 0), partial(self._keeper.give_up, hopeless))
 
-    def _checkpoint(self, number: int, guarded: Guarded | None) -> None:
+    def _checkpoint(self, state: Generation, guarded: Guarded | None) -> None:
+        self._keeper.prove(state, guarded)
         done = threading.Event()
 
         def between_commits(writer: ChainWriter) -> None:
@@ -303,7 +312,7 @@ class Instance:
                 done.set()
 
         try:
-            asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+            asked_between_commits(self._runs.get(state.number), between_commits, done=done, abort=self._abort)
         finally:
             self._watch.hurry()
 

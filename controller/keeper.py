@@ -2,16 +2,20 @@
 
 The store is asked now and then, at once after a CHECKPOINT message, and every second while one is open. What a request
 needs is judged on the chains as they were seen, and once more between two commits, before anything is appended.
+
+A generation whose instance is cut off from the brokers may stand beyond the cut with records of another history: an
+election cut the log before the log ends were asked for, it grew again, and nobody has told it yet. So the leaders are
+asked first, once for each request, whether their logs have what it read.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import structlog
 
-from backup_avro.chain import iso
+from backup_avro.chain import PartitionKey, iso
 from backup_avro.checkpoint import Judgement, Outcome, Request, Standing, checkpoint_entry, judge, outlook, takes_part
 from backup_avro.coverage import Guarded
 from backup_avro.errors import TandemError
@@ -38,13 +42,23 @@ def expired(request: Request, *, at: int, by: str, detail: str) -> Outcome:
 class Keeper:
     """The checkpoints as this instance last saw them. `look`, `finish` and `give_up` are for task threads.
 
-    `held` are the generations that may not be cleared; None as long as nobody has looked.
+    `held` are the generations that may not be cleared; None as long as nobody has looked. `same_logs` says whether the
+    logs have what a generation read of some partitions; it raises if the brokers can't tell.
     """
 
-    def __init__(self, store: ObjectStore, *, pair: str, me: str) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        pair: str,
+        me: str,
+        same_logs: Callable[[Generation, Collection[PartitionKey]], bool],
+    ) -> None:
         self._store = store
         self._pair = pair
         self._me = me
+        self._same_logs = same_logs
+        self._proven: set[tuple[str, int]] = set()
         self._looked_mono: float | None = None
         self._hints: frozenset[str] = frozenset()
         self._details: dict[str, str] = {}
@@ -74,6 +88,7 @@ class Keeper:
         nonces = {request.nonce for request in still_open}
         known = dict(self._details)  # The thread that ticks adds to it meanwhile.
         self._details = {nonce: text for nonce, text in known.items() if nonce in nonces}
+        self._proven = {(nonce, number) for nonce, number in self._proven.copy() if nonce in nonces}
         self.open, self.held = tuple(still_open), found.held
         self._looked_mono = time.monotonic()
 
@@ -122,7 +137,29 @@ class Keeper:
             self.look()
         except TandemError as error:
             _LOG.warning("cannot look at checkpoints before sealing", error=str(error))
+        self.prove(writer.state, guarded)
         self.finish(writer, guarded)
+
+    def prove(self, state: Generation, guarded: Guarded | None) -> None:
+        """Ask the brokers whether `state` has read the cuts that it reached, and not what was there before an election.
+
+        What it has read below a cut does not change, so once is enough. If they can't tell, they are asked again.
+        """
+        for request in self.open:
+            mine = (request.nonce, state.number)
+            if guarded is None or mine in self._proven or not takes_part(state):
+                continue
+            if judge(request, state, guarded).standing is not Standing.REACHED:
+                continue
+            try:
+                same = self._same_logs(state, [key for key in request.cut if guarded.has(key)])
+            except TandemError as error:
+                _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=str(error))
+                continue
+            if same:
+                self._proven.add(mine)
+            else:
+                _LOG.warning("a log was truncated; its reader is about to be told", checkpoint=request.id)
 
     def _finish(self, writer: ChainWriter, request: Request, guarded: Guarded | None) -> None:
         state = writer.state
@@ -137,6 +174,8 @@ class Keeper:
             return
         if judgement.standing is Standing.LOST:
             self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
+            return
+        if (request.nonce, state.number) not in self._proven:
             return
         pin = checkpoints.hold(self._store, request, state.number)
         entry = writer.append(checkpoint_entry(request))

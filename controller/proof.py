@@ -8,7 +8,7 @@ read. Asked for both generations, the newer one last read from its chain, it sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
@@ -43,18 +43,9 @@ class Prover:
         if not keys:
             return ()
         names = {key: TopicPartition(older.topics[key.topic_id].name, key.partition) for key in sorted(keys)}
-        source = self._open_source()
-        try:
-            of_newer = source.epoch_ends({names[key]: newer.positions[key].epoch for key in names})
-            of_older = source.epoch_ends({names[key]: older.positions[key].epoch for key in names})
-        finally:
-            source.close()
-        # Asked for last: the answers above went by name.
-        present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
+        of_newer, of_older = self._ask(names, newer, older)
         found = []
         for key, tp in names.items():
-            if present.get(tp.topic) != key.topic_id or tp not in of_newer or tp not in of_older:
-                raise TransientError(f"the brokers can't tell the history of {tp.topic}-{tp.partition} now")
             new, old = newer.positions[key], older.positions[key]
             if not holds(*of_newer[tp], of_epoch=new.epoch, offset=new.offset):
                 raise NotProvenError(
@@ -70,6 +61,34 @@ class Prover:
                     f"generation {older.number} at {old.offset}, which the log still has"
                 )
         return tuple(found)
+
+    def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
+        """Whether the logs still have all that `state` has read of `keys`. Raises as `cut_off` if brokers can't say."""
+        asked = sorted(key for key in keys if state.positions[key].epoch >= 0)
+        names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in asked}
+        if not names:
+            return True
+        (ends,) = self._ask(names, state)
+        at = state.positions
+        return all(holds(*ends[tp], of_epoch=at[key].epoch, offset=at[key].offset) for key, tp in names.items())
+
+    def _ask(
+        self, names: Mapping[PartitionKey, TopicPartition], *states: Generation
+    ) -> Sequence[Mapping[TopicPartition, tuple[int, int]]]:
+        """Return, for each of `states`, what the leaders say about the epochs of its positions."""
+        source = self._open_source()
+        try:
+            found = [
+                source.epoch_ends({tp: state.positions[key].epoch for key, tp in names.items()}) for state in states
+            ]
+        finally:
+            source.close()
+        # Asked for last: the answers above went by name.
+        present = self._cluster.topic_ids(sorted({tp.topic for tp in names.values()}))
+        for key, tp in names.items():
+            if present.get(tp.topic) != key.topic_id or any(tp not in ends for ends in found):
+                raise TransientError(f"the brokers can't tell the history of {tp.topic}-{tp.partition} now")
+        return found
 
 
 def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) -> Taint:

@@ -79,7 +79,8 @@ def clear(store: ObjectStore, writer: ChainWriter, wanted: Clearing, *, stop: th
 
 
 def _pinned(store: ObjectStore, state: Generation) -> list[pins.Pin]:
-    return pins.holding(pins.list_pins(store, state.claim.pair), state.number, now_ms(store))
+    now = now_ms(store)  # before they are listed: what holds then counts, however long the listing takes
+    return pins.holding(pins.list_pins(store, state.claim.pair), state.number, now)
 
 
 def _prefix(state: Generation) -> str:

@@ -17,7 +17,7 @@ import json
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,6 +33,7 @@ _LOG = structlog.get_logger()
 #: How long a pin lasts in ms unless its owner renews it, and what may pass of that before it does.
 LIFETIME_MS: Final = 15 * 60_000
 _RENEW_AFTER: Final = 1 / 3
+_LISTINGS: Final = 10
 
 #: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
 LASTING: Final = "checkpoint-"
@@ -89,19 +90,24 @@ def release(store: ObjectStore, pair: str, pin: Pin) -> None:
 
 
 def list_pins(store: ObjectStore, pair: str) -> list[Pin]:
-    """Return all pins of the pair, expired ones too."""
+    """Return all pins of the pair, expired ones too.
+
+    One that is gone when it is read was released or, if this process was stopped in between, renewed twice by pins that
+    the listing does not have. So all are listed again. Raises StoreTransientError if pins come and go all the time, and
+    other errors of the store.
+    """
+    for _ in range(_LISTINGS):
+        with suppress(ObjectMissingError):
+            return list(_listed(store, pair))
+    raise StoreTransientError(f"{store.url}: pins of {pair} go while they are read", remedy="try again")
+
+
+def _listed(store: ObjectStore, pair: str) -> Iterator[Pin]:
     prefix = layout.pins_prefix(pair)
-    found = []
-    for item in store.list(prefix):
+    for item in list(store.list(prefix)):
         name = item.key.removeprefix(prefix)
-        if "/" in name or not name.endswith(".json"):
-            continue
-        try:
-            data = store.get(item.key)
-        except ObjectMissingError:
-            continue  # released since it was listed
-        found.append(_parse(name.removesuffix(".json"), data, item.key))
-    return found
+        if "/" not in name and name.endswith(".json"):
+            yield _parse(name.removesuffix(".json"), store.get(item.key), item.key)
 
 
 def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:

@@ -31,6 +31,8 @@ _COPIED = (
     "pyproject.toml",
     "README.md",
     "CHANGELOG.md",
+    "Dockerfile",
+    "compose.yaml",
     "Makefile",
 )
 _LIMIT_S = 1200

@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 
 from simulation import patching
-from simulation.judge import ViolationError
+from simulation.comparing import ViolationError
 from simulation.world import World, wire
 
 
@@ -58,7 +58,7 @@ def play(seed: int, *, verbose: bool = False) -> Outcome:
         checks=world.judge.checks,
         records=world.judge.restored_records,
         generations=len(world.judge.completes),
-        counts=dict(world.counts),
+        counts=world.counts | world.judge.counts(),
     )
     world.end()
     gc.enable()
@@ -117,7 +117,9 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
         f" {took:.0f} s: {totals['complete']} generations became COMPLETE, {totals['checks']} restores from the store"
         f" alone were judged, {totals['records']} records compared; {totals['crash']} kills, {totals['pause']}"
         f" suspensions, {totals['zombie']} stale twins, {totals['cut']} truncations, {totals['recreate']} recreated"
-        " topics"
+        f" topics, {totals['checkpoint']} checkpoints ({totals['completed checkpoint']} completed,"
+        f" {totals['failed checkpoint']} failed, {totals['deleted checkpoint']} deleted), {totals['read restore']}"
+        f" restores that took their time, {totals['release']} releases"
     )
     say(f"{done - failed} passed, {failed} failed")
     return 3 if failed else 0

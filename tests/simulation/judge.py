@@ -6,68 +6,32 @@ What is demanded once a generation is COMPLETE (docs/protocol.md has the argumen
 * what is restored is exactly what the log held: for each key the newest record below the end of the restore, nothing
   lost, nothing stale, nothing that was aborted, nothing of two histories mixed, nothing twice;
 * what the cluster no longer has (deleted or recreated topics, records that an unclean election cut off) stays in some
-  complete generation.
+  complete generation, until a person releases it.
+
+What is demanded of checkpoints and of readers' pins is in `cuts` and `readings`.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backup_avro.chain import Part, PartitionKey, StoredObject
 from backup_avro.errors import DamagedError, RefusedError
 from backup_avro.fold import Generation
+from backup_avro.release import Release, decode_release
 from backup_avro.selection import PartitionSelection, Selection, select
 from backup_avro.varint import decode_long
+from simulation.comparing import ViolationError, compare, restored
+from simulation.cuts import SETTLING_S, Cuts, reader_of
 from simulation.kafka import decode
 from simulation.log import Cluster, Partition, Record
+from simulation.readings import Readings
 from simulation.store import Bucket, Store
+from sink.chain import pins
 from sink.chain.reader import ChainReader
 
 _SYNC = 16
-
-
-class ViolationError(AssertionError):
-    """The promise is broken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Restored:
-    """What a restore gives of one partition: all records, the newest below `upto` of each key, the log start."""
-
-    records: list[Record]
-    newest: dict[int, Record]
-    upto: int
-    log_start: int
-
-
-def _compare(partition: Partition, lineage: list[Record], restored: _Restored) -> str | None:
-    known = {r.offset: r for r in lineage}
-    for record in restored.records:
-        if record.offset >= restored.upto:
-            break
-        there = known.get(record.offset)
-        if there is None or there._replace(txn=0) != record:
-            return f"{record} is not what the log held: {there}"
-        if there.txn in partition.aborted or there.control:
-            return f"{record} was aborted"
-    truth = partition.state(restored.upto, lineage)
-    later = partition.state(1 << 62, lineage)
-    for key, expected in truth.items():
-        got = restored.newest.get(key)
-        if got is not None and got.offset == expected.offset:
-            continue
-        if expected.offset < max(partition.start, restored.log_start):
-            continue
-        if got is None and expected.value is None:
-            continue
-        if later[key].offset >= restored.upto:
-            continue  # compacted away before it was read: what superseded it lies above the end
-        if got is None:
-            return f"key {key} is lost: the log had {expected}"
-        return f"key {key} is stale: {got}, the log had {expected}"
-    extra = restored.newest.keys() - truth.keys()
-    return f"keys {extra} are not in the log" if extra else None
 
 
 @dataclass(slots=True)
@@ -78,6 +42,9 @@ class Judge:
     bucket: Bucket
     pair: str
     reader: ChainReader = field(init=False)
+    cuts: Cuts = field(init=False)
+    readings: Readings = field(init=False)
+    releases: list[tuple[Release, float]] = field(default_factory=list)
     confirmed: dict[PartitionKey, int] = field(default_factory=dict)
     cut_off: dict[PartitionKey, dict[Record, bool]] = field(default_factory=dict)
     checks: int = 0
@@ -86,10 +53,14 @@ class Judge:
     _decoded: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     _judged: dict[PartitionKey, object] = field(default_factory=dict)
     _confirmed_at: dict[int, int] = field(default_factory=dict)
+    _beyond: dict[PartitionKey, int] = field(default_factory=dict)
+    """Up to where generations confirmed a partition that no release names."""
 
     def __post_init__(self) -> None:
         """Read without a network."""
-        self.reader = ChainReader(Store(self.bucket, None), self.pair)
+        self.reader = reader_of(self.bucket, self.pair)
+        self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
+        self.readings = Readings(self.bucket, self.pair)
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
@@ -102,13 +73,69 @@ class Judge:
     def cut(self, partition: Partition, lost: list[Record]) -> None:
         """An unclean election took `lost` from a log: what was confirmed of it must stay somewhere."""
         key = PartitionKey(partition.topic_id, partition.number)
-        if lost and lost[0].offset < self.confirmed.get(key, 0):
-            self.confirmed[key] = lost[0].offset
+        for offsets in (self.confirmed, self._beyond):
+            if lost and lost[0].offset < offsets.get(key, 0):
+                offsets[key] = lost[0].offset
         watched = self.cut_off.setdefault(key, {})
         for record in lost:
             if not record.control and record.txn not in partition.aborted:
                 watched[record._replace(txn=0)] = False
         self._judged.pop(key, None)
+
+    def tick(self) -> None:
+        """Look at the store's clock; called before and after it steps, so that nothing that it passed is missed."""
+        self.cuts.tick()
+        self.readings.tick()
+
+    def noticed(self, what: str, key: str) -> None:
+        """Take in a change of the store. Raises ViolationError."""
+        self.tick()
+        self.readings.noticed(what, key)
+        self.cuts.noticed(what, key)
+        if what == "put" and key.startswith(f"{self.pair}/releases/"):
+            self._release(decode_release(self.bucket.objects[key], key))
+
+    def _release(self, release: Release) -> None:
+        """From now on these copies may go: what no later generation has of them is owed no more."""
+        before = {key: self._let_go(key) for key in self.confirmed.keys() | self.cut_off.keys()}
+        self.releases.append((release, self.bucket.runtime.now))
+        later = [s for s in self.states() if s.complete and not s.gone and s.number > release.through]
+        for key, through in before.items():
+            if self._let_go(key) == through:
+                continue
+            owed = [self._sound(state, key) for state in later if key in state.positions and state.usable(key)]
+            self._beyond[key] = max(owed, default=0)
+            watched = self.cut_off.get(key, {})
+            held = {record for state in later if state.usable(key) for record in self._held(state, key)}
+            watched.update(dict.fromkeys(watched.keys() - held, False))
+
+    def _let_go(self, key: PartitionKey) -> int:
+        """Up to which generation some release names a partition, 0 if none does."""
+        return max((one.through for one, _ in self.releases if one.names(one.through, key)), default=0)
+
+    def _owed(self, key: PartitionKey, confirmed: int) -> int:
+        """Up to where a partition must be restorable. A release counts only for what the cluster no longer has."""
+        if self.releases and self._let_go(key) and not self.cluster.exists(key.topic_id):
+            return self._beyond.get(key, 0)
+        return confirmed
+
+    def counts(self) -> dict[str, int]:
+        """Return how often what was asked for by a person."""
+        return self.cuts.counts | self.readings.counts | {"release": len(self.releases)}
+
+    def held(self) -> Callable[[int], bool]:
+        """Return what says whether a pin keeps a generation, or did until a short while ago."""
+        present = pins.list_pins(Store(self.bucket, None), self.pair)
+        self.cuts.settled(present)
+        ago = self.bucket.now_ms() - round(SETTLING_S * 1000)
+        before = self.bucket.runtime.now - SETTLING_S
+        return lambda number: (
+            any(pin.holds(number, ago) for pin in present) or self.readings.freed.get(number, 0.0) >= before
+        )
+
+    def old_releases(self) -> list[Release]:
+        """Return the releases that have been there for long enough to be acted upon."""
+        return [release for release, at in self.releases if at < self.bucket.runtime.now - SETTLING_S]
 
     def check(self) -> None:
         """Judge the store as it is."""
@@ -125,24 +152,34 @@ class Judge:
         except RefusedError as error:
             raise ViolationError(f"nothing can be restored: {error}") from error
         chosen = {piece.key: piece for piece in selection.partitions}
-        for key, offset in self.confirmed.items():
-            self._partition(key, offset, chosen.get(key), selection, live)
+        for key, confirmed in self.confirmed.items():
+            offset = self._owed(key, confirmed)
+            if offset:
+                self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
+        self.cuts.check(states)
 
     def _confirm(self, live: list[Generation]) -> None:
         for state in live:
             if self._confirmed_at.get(state.number) == state.seq:
                 continue
             self._confirmed_at[state.number] = state.seq
-            for key, position in state.positions.items():
+            for key in state.positions:
                 if state.usable(key):
-                    offset = min(state.sound_offset(key), self._reach_of(key, state, position.epoch))
+                    offset = self._sound(state, key)
                     self.confirmed[key] = max(self.confirmed.get(key, 0), offset)
+                    if state.number > self._let_go(key):
+                        self._beyond[key] = max(self._beyond.get(key, 0), offset)
             for key, watched in self.cut_off.items():
-                if state.usable(key) and not all(watched.values()):
+                named = state.number <= self._let_go(key)
+                if state.usable(key) and not named and not all(watched.values()):
                     for record in self._held(state, key):
                         if record in watched:
                             watched[record] = True
+
+    def _sound(self, state: Generation, key: PartitionKey) -> int:
+        """Up to where a generation confirms a partition."""
+        return min(state.sound_offset(key), self._reach_of(key, state, state.positions[key].epoch))
 
     def _reach_of(self, key: PartitionKey, state: Generation, epoch: int) -> int:
         """Up to where what a generation holds is of the present history: cut-off records are watched one by one."""
@@ -202,18 +239,12 @@ class Judge:
                 if piece_slice.low <= r.offset < piece_slice.high
             ]
         self.restored_records += len(records)
-        offsets = [r.offset for r in records]
-        if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
-            raise ViolationError(f"{name}: offsets come twice or out of order: {offsets}")
-        upto = piece.sound
-        mine: dict[int, Record] = {}
-        for record in records:
-            if record.offset < upto:
-                mine[record.key] = record
-        restored = _Restored(records=records, newest=mine, upto=upto, log_start=piece.log_start)
-        problems = [_compare(partition, lineage, restored) for lineage in partition.lineages]
+        found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
+        problems = [compare(partition, lineage, found) for lineage in partition.lineages]
         if all(problems):
-            raise ViolationError(f"{name} restored up to {upto} from generations {piece.generations}: {problems[-1]}")
+            raise ViolationError(
+                f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"
+            )
 
     def _kept_what_was_cut(self, live: list[Generation]) -> None:
         for key, watched in self.cut_off.items():

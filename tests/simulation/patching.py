@@ -19,9 +19,11 @@ import structlog
 from simulation import runtime
 
 MODULES = (
+    "controller.checkpoints",
     "controller.coordination",
     "controller.instance",
     "controller.keeper",
+    "controller.lookout",
     "controller.runs",
     "controller.tasks",
     "controller.watch",
@@ -45,6 +47,8 @@ MODULES = (
 _ELSEWHERE = (
     "backup_avro.compression",
     "controller.http",
+    "controller.log",
+    "controller.mailbox",
     "controller.setup",
     "sink.object_store.file",
     "sink.object_store.probing",
@@ -99,6 +103,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},
     "sink.base": {"DAMAGED_RETRY_S": 1.0},
+    "controller.keeper": {"_LOOK_S": 15.0},
     "controller.watch": {"_RETRY_S": 1.0},
     "controller.tasks": {"_LONGEST_REST_S": 5.0},
     "controller.runs": {"_ANSWER_POLL_S": 0.5},

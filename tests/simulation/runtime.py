@@ -30,6 +30,7 @@ class Process:
         self.dead = False
         self.paused = False
         self.open_source: Callable[[], Any] = lambda: None
+        self.desk: Any = None
         self.held: list[Thread] = []
         self.threads: list[Thread] = []
 

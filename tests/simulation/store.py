@@ -28,6 +28,10 @@ class Bucket:
         """The store's clock."""
         return _EPOCH + timedelta(seconds=self.runtime.now + self.step_s)
 
+    def now_ms(self) -> int:
+        """The store's clock in ms since the epoch, as `sink.chain.writer.now_ms` reads it."""
+        return round(self.now().timestamp() * 1000)
+
     def put(self, key: str, body: bytes) -> Put:
         """Create a key unless it exists."""
         if key in self.objects:

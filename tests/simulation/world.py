@@ -7,30 +7,35 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
+import controller.checkpoints as checkpoints_module
 import controller.instance as instance_module
+import controller.lookout as lookout_module
 from backup_avro import coverage
 from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
 from backup_avro.coordination import Event as MessageKind
 from backup_avro.errors import TandemError
+from backup_avro.release import released
 from controller.config import Config
 from controller.coordination import Bulletin
 from controller.guard import as_guarded
 from controller.instance import Instance
 from controller.setup import Parts
-from simulation import patching, runtime
+from simulation import client, patching, runtime
 from simulation.board import Board, Coordination
-from simulation.judge import Judge, ViolationError
+from simulation.client import CLUSTER_ID
+from simulation.comparing import ViolationError
+from simulation.judge import Judge
 from simulation.kafka import Admin, Source, Transcoder
 from simulation.log import Cluster, Partition
 from simulation.network import Network, Weather
+from simulation.operator import Operator
 from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 
 PAIR = "orders"
-CLUSTER_ID = "simulated"
 _NAMES = ("a", "b")
 _KEYS = 6
 CHAOS_S = 80.0
@@ -86,6 +91,10 @@ class Plan:
     clean: float = 0.0
     stop: float = 0.0
     forever_dead: bool = False
+    checkpoint: float = 0.0
+    forget: float = 0.0
+    restore: float = 0.0
+    release: float = 0.0
 
 
 @dataclass(slots=True)
@@ -123,6 +132,7 @@ class World:
     violation: str | None = None
     quiet: bool = False
     gone: str | None = None
+    operator: Operator = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -135,6 +145,16 @@ class World:
         self._draw()
         for name in ("t", "u")[: 1 + self.random.randrange(2)]:
             self._create(name)
+        self.operator = Operator(
+            config=config_of(_NAMES[0]),
+            runtime=self.runtime,
+            cluster=self.cluster,
+            board=self.board,
+            bucket=self.bucket,
+            judge=self.judge,
+            say=self.say,
+            weather=self.weather,
+        )
 
     @property
     def random(self) -> Any:
@@ -162,6 +182,7 @@ class World:
             stray_message=some(0.2),
             crash_at_call=some(0.01),
         )
+        self.judge.readings.fair = not (self.weather.store_error or self.weather.lost_answer or self.weather.late_write)
         self.plan = Plan(
             crash=some(0.04),
             pause=some(0.05),
@@ -183,7 +204,13 @@ class World:
             clean=some(0.6, 0.8),
             stop=some(0.02, 0.3),
             forever_dead=rng.random() < 0.1,
+            checkpoint=some(0.08, 0.3),
+            forget=some(0.03, 0.6),
+            restore=some(0.06, 0.3),
+            release=some(0.08, 0.5),
         )
+        if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
+            self.plan.release = 0.0  # nothing would be there to let go of
 
     # --- a history ----------------------------------------------------------------------------------------------------
 
@@ -216,6 +243,10 @@ class World:
         self.say("quiet from here on")
         self.quiet = True
         self.weather = Weather()
+        self.operator.calm(self.weather)
+        if self.plan.checkpoint:
+            self.operator.tidy_up()
+            self.operator.checkpoint()
         for life in list(self.zombies):
             self.crash(life.process)
         for life in [*self.alive.values(), *self.zombies]:
@@ -237,6 +268,7 @@ class World:
         """Let go of all threads."""
         for life in [*self.alive.values(), *self.zombies]:
             self.runtime.kill(life.process)
+        self.operator.end()
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -380,13 +412,15 @@ class World:
             self._cut_off(life)
         self._trouble_with_partitions()
         self._trouble_with_topics()
-        if self._chance(plan.failover):
-            self._failover()
+        self._commands()
         if self._chance(plan.wipe_messages):
             self.say("the coordination topic is wiped")
             self.board.messages.clear()
         if self._chance(plan.clock_step):
+            self.judge.tick()
+            self.judge.readings.stepped()
             self.bucket.step_s += rng.choice((-86_400.0, 86_400.0, 30.0))
+            self.judge.tick()
             self.say(f"the store's clock is off by {self.bucket.step_s:.0f} s")
         if plan.forever_dead and self.gone is None and self._chance(0.02):
             self.gone = rng.choice(_NAMES)
@@ -458,6 +492,21 @@ class World:
             if self.cluster.topics[name].partitions < 3:
                 self.cluster.grow(name)
 
+    def _commands(self) -> None:
+        plan, rng = self.plan, self.random
+        if self._chance(plan.failover):
+            self._failover()
+        if self._chance(plan.checkpoint):
+            self.operator.checkpoint()
+            if rng.random() < 0.4:  # a handover begins before the cut is reached
+                self._failover()
+        if self._chance(plan.checkpoint and plan.forget):
+            self.operator.forget()
+        if self._chance(plan.restore):
+            self.operator.restore()
+        if self._chance(plan.release):
+            self.operator.release()
+
     def _failover(self) -> None:
         states = self.judge.states()
         target = self.random.choice(_NAMES)
@@ -489,6 +538,7 @@ class World:
             return  # a data object counts for nothing until a chain names it
         self.say(f"  {what} {key}")
         try:
+            self.judge.noticed(what, key)
             self.judge.check()
         except ViolationError as error:
             self.violation = str(error)
@@ -511,11 +561,13 @@ class World:
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
         guarded = as_guarded(CLUSTER_ID, list(self.cluster.topics.values()))
+        held = self.judge.held()
+        releases = self.judge.old_releases()
         leftover = []
         for state in states:
-            if state.number >= newest.number - 2 or state.instance == self.gone:
+            if state.number >= newest.number - 2 or state.instance == self.gone or held(state.number):
                 continue
-            may_go = coverage.clearing(state, states, guarded)
+            may_go = coverage.clearing(state, states, guarded, released(releases, state))
             if not state.complete or (may_go is not None and may_go.goes):
                 leftover.append(state.number)
         if leftover:
@@ -529,5 +581,9 @@ def wire() -> None:
     def open_source(*_: object, **__: object) -> Source:
         return cast("Source", runtime.here().me().process.open_source())
 
+    checkpoints_module.ClusterAdmin = lookout_module.ClusterAdmin = cast("Any", client.Client)
+    checkpoints_module.partition_count = cast("Any", client.partition_count)
+    checkpoints_module.send = cast("Any", client.send)
+    lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)
     instance_module.ReferenceTranscoder = cast("Any", Transcoder)

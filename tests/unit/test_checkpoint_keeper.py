@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from backup_avro import layout
 from backup_avro.chain import Clearing, Kind, PartitionKey
 from backup_avro.checkpoint import Outcome, Request, Status
 from backup_avro.coverage import Guarded
+from backup_avro.errors import TandemError, TransientError
+from backup_avro.fold import Generation
 from controller.keeper import Keeper, failed
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
@@ -61,11 +64,25 @@ def request(store: MemoryStore, end: int = 10, *, nonce: str = "a" * 32, **how: 
     return checkpoints.ask(store, made).request
 
 
-def keeper(store: MemoryStore, me: str = "a") -> Keeper:
+def same(state: Generation, keys: Collection[PartitionKey]) -> bool:
+    """The brokers: the logs have what was read."""
+    del state, keys
+    return True
+
+
+def keeper(
+    store: MemoryStore, me: str = "a", same_logs: Callable[[Generation, Collection[PartitionKey]], bool] = same
+) -> Keeper:
     """An instance's keeper that has looked."""
-    made = Keeper(store, pair=PAIR, me=me)
+    made = Keeper(store, pair=PAIR, me=me, same_logs=same_logs)
     made.look()
     return made
+
+
+def finish(made: Keeper, writer: ChainWriter, there: Guarded) -> None:
+    """What an instance does when a generation has reached something: ask the brokers, then, between commits, append."""
+    made.prove(writer.state, there)
+    made.finish(writer, there)
 
 
 def outcome(store: MemoryStore, asked: Request) -> Outcome:
@@ -129,7 +146,7 @@ def test_the_pin_comes_before_the_entry_and_the_outcome_after_it(store: MemorySt
     asked = request(store)
     mine = keeper(store)
     store.log.clear()
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     puts = [name for operation, name in store.log if operation == "put"]
     assert [name.split("/")[1] for name in puts] == ["pins", "generations", "checkpoints"]
     done = outcome(store, asked)
@@ -151,10 +168,10 @@ def test_a_crash_in_the_middle_is_finished_by_whoever_comes_next(store: MemorySt
         return StoreTransientError("503") if operation == "put" and place in name else None
 
     store.after = breaks
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     store.after = lambda *_: None
     again = keeper(store)
-    again.finish(backup.writer, GUARDED)
+    finish(again, backup.writer, GUARDED)
     assert outcome(store, asked).generation == 1
     assert pinned(store) == [1]
 
@@ -165,11 +182,11 @@ def test_what_is_behind_stays_open_and_what_is_gone_fails(store: MemoryStore) ->
     asked = request(store, 12)
     mine = keeper(store)
     before = backup.writer.state.seq
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     assert checkpoints.outcome_of(store, asked) is None
     assert list(mine.ripe([backup.writer.state], GUARDED)) == []
     assert list(mine.ripe([backup.writer.state], NOTHING)) == [1]
-    mine.finish(backup.writer, NOTHING)
+    finish(mine, backup.writer, NOTHING)
     assert "was deleted" in (outcome(store, asked).reason or "")
     assert (backup.writer.state.seq, pinned(store)) == (before, [])
 
@@ -183,10 +200,10 @@ def test_two_that_complete_it_at_once_agree(store: MemoryStore) -> None:
     def b_is_first(operation: str, name: str) -> None:
         if operation == "put" and "/pins/" in name:
             store.before = lambda *_: None
-            b.finish(two.writer, GUARDED)
+            finish(b, two.writer, GUARDED)
 
     store.before = b_is_first  # type: ignore[assignment]  # it never fails
-    a.finish(one.writer, GUARDED)
+    finish(a, one.writer, GUARDED)
     assert outcome(store, asked).generation == 2
     assert pinned(store) == [2]
 
@@ -204,7 +221,7 @@ def test_one_that_woke_up_late_does_not_complete_what_failed(store: MemoryStore)
             keeper(store, "b")  # looks, and says that it failed
 
     store.before = stopped  # type: ignore[assignment]  # it never fails
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     held = outcome(store, asked)
     assert (held.completed, held.by) == (False, "b")
     assert "not reached by" in (held.reason or "")
@@ -219,7 +236,7 @@ def test_the_deadline_is_kept_by_whoever_looks(store: MemoryStore) -> None:
     mine = keeper(store)
     assert mine.open == (asked,)
     store.clock_ms = asked.deadline
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     assert checkpoints.outcome_of(store, asked) is None
     mine.look()
     assert mine.open == ()
@@ -235,13 +252,44 @@ def test_a_fenced_writer_and_a_store_that_refuses(store: MemoryStore) -> None:
     asked = request(store)
     mine = keeper(store)
     store.before = lambda op, name: StoreDeniedError("no") if op == "put" and "/pins/" in name else None
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     store.before = lambda *_: None
     assert checkpoints.outcome_of(store, asked) is None
     other = ChainWriter(store, ChainReader(store, PAIR).load(1), "a-again", stop=threading.Event())
     other.append(takeover_entry("restart"))
     with pytest.raises(HolderLostError):
-        mine.finish(backup.writer, GUARDED)
+        finish(mine, backup.writer, GUARDED)
+
+
+def test_what_an_election_cut_off_is_in_no_checkpoint(store: MemoryStore) -> None:
+    """An Active that nobody has told yet stands beyond the cut with other records: the brokers are asked first."""
+    backup = completed(store)
+    asked = request(store, 7)
+    answers: list[bool | TandemError] = [TransientError("no answer"), False, True]
+    names: list[list[PartitionKey]] = []
+
+    def brokers(state: Generation, keys: Collection[PartitionKey]) -> bool:
+        assert state.number == 1
+        names.append(list(keys))
+        answer = answers.pop(0)
+        if isinstance(answer, TandemError):
+            raise answer
+        return answer
+
+    mine = keeper(store, same_logs=brokers)
+    mine.prove(backup.writer.state, None)  # whether they have the topic is not known: they are not asked
+    for _ in range(2):
+        finish(mine, backup.writer, GUARDED)
+        assert checkpoints.outcome_of(store, asked) is None
+        assert pinned(store) == []
+    finish(mine, backup.writer, GUARDED)
+    assert outcome(store, asked).generation == 1
+    assert names == [[K]] * 3
+    again = request(store, 7, nonce="b" * 32, id="again")
+    answers.append(True)
+    mine.look()
+    mine.last_chance(backup.writer, GUARDED)
+    assert outcome(store, again).generation == 1
 
 
 def test_before_sealing_is_the_last_chance(store: MemoryStore) -> None:
@@ -273,7 +321,7 @@ def test_what_nobody_will_reach_is_given_up(store: MemoryStore) -> None:
 
 def test_when_it_is_time_to_look(store: MemoryStore) -> None:
     """At first, when a message says so, every second while one is open, else every half minute."""
-    mine = Keeper(store, pair=PAIR, me="a")
+    mine = Keeper(store, pair=PAIR, me="a", same_logs=same)
     assert mine.due(100.0, frozenset())
     assert not mine.due(129.0, frozenset())
     assert mine.due(130.0, frozenset())
@@ -292,7 +340,7 @@ def test_one_that_was_deleted_and_asked_for_again_is_another_one(store: MemorySt
     checkpoints.delete(store, PAIR, asked.id)
     request(store, 30, nonce="b" * 32)
     before = dict(store.objects)
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     assert store.objects == before
 
 
@@ -303,7 +351,7 @@ def test_what_a_checkpoint_holds_is_not_even_begun_to_be_cleared(store: MemorySt
     """What is being cleared can't be chosen; deleted, or past its time, it goes."""
     backup = completed(store)
     request(store)
-    keeper(store).finish(backup.writer, GUARDED)
+    finish(keeper(store), backup.writer, GUARDED)
     backup.seal()
     all_of = Clearing(goes=tuple(backup.positions), stays={})
     for _ in range(2):
@@ -321,7 +369,7 @@ def test_keep_ends_by_itself(store: MemoryStore) -> None:
     backup = completed(store)
     asked = request(store, keep_until=store.clock_ms + 100_000)
     mine = keeper(store)
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     mine.look()
     assert list(mine.held or ()) == [1]
     store.clock_ms += 100_000
@@ -334,7 +382,7 @@ def test_deleting_takes_everything_along_and_may_be_repeated(store: MemoryStore)
     """The request first: what is left over then belongs to nobody."""
     backup = completed(store)
     request(store)
-    keeper(store).finish(backup.writer, GUARDED)
+    finish(keeper(store), backup.writer, GUARDED)
     assert checkpoints.delete(store, PAIR, "nightly")
     assert not [name for name in store.objects if "/checkpoints/" in name or "/pins/" in name]
     assert not checkpoints.delete(store, PAIR, "nightly")
@@ -353,7 +401,7 @@ def test_deleting_one_that_is_about_to_be_completed(store: MemoryStore) -> None:
             request(store, 30, nonce="b" * 32)
 
     store.before = deleted  # type: ignore[assignment]  # it never fails
-    mine.finish(backup.writer, GUARDED)
+    finish(mine, backup.writer, GUARDED)
     assert pinned(store) == [1]
     mine.look()
     assert pinned(store) == []
@@ -378,7 +426,7 @@ def test_a_pin_that_can_not_be_read_stays_with_its_checkpoint(store: MemoryStore
     """Nobody knows any more which generation it is for; the checkpoint may rely on it."""
     backup = completed(store)
     asked = request(store)
-    keeper(store).finish(backup.writer, GUARDED)
+    finish(keeper(store), backup.writer, GUARDED)
     place = next(name for name in store.objects if "/pins/" in name)
     store.objects[place] = b"{"
     keeper(store)

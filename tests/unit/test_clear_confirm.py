@@ -17,7 +17,7 @@ from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.clear import Cleared, clear
 from sink.confirm import ObjectLostError, confirm_objects
-from sink.object_store.base import StoreTransientError, UploadInfo
+from sink.object_store.base import ObjectMissingError, StoreTransientError, UploadInfo
 
 ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
 
@@ -134,6 +134,45 @@ def test_a_pin_is_waited_for(store: MemoryStore, backup: Backup) -> None:
     store.clock_ms = until
     assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == ()
     assert data(store) == set()
+
+
+def test_a_reader_outlives_a_process_that_stops_between_listing_and_reading_pins(
+    store: MemoryStore, backup: Backup
+) -> None:
+    """Meanwhile the pin that was listed has ended, or was renewed twice and removed: the reader still reads."""
+    minute = 60_000
+    first = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + minute)
+    renewed: list[pins.Pin] = []
+
+    def stopped_for_long(operation: str, key: str) -> None:
+        if operation == "get" and first.id in key and not renewed:
+            store.clock_ms += 40_000
+            renewed.append(pins.renew(store, PAIR, first, until=store.clock_ms + minute))
+            pins.release(store, PAIR, first)
+
+    before = data(store)
+    store.before = stopped_for_long  # type: ignore[assignment]  # it never fails
+    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == tuple(renewed)
+    (second,) = renewed
+
+    def stopped_again(operation: str, key: str) -> None:
+        if operation == "get" and second.id in key and len(renewed) == 1:
+            store.clock_ms += 2 * minute
+            renewed.append(pins.renew(store, PAIR, second, until=store.clock_ms + minute))
+
+    store.before = stopped_again  # type: ignore[assignment]  # it never fails
+    assert clear(store, backup.writer, all_of(backup), stop=threading.Event()).pinned == (second,)
+    assert data(store) == before
+
+
+def test_pins_that_go_all_the_time_are_no_answer(store: MemoryStore, backup: Backup) -> None:
+    """A store that lists what it does not have: nothing is deleted, somebody asks again."""
+    pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 60_000)
+    store.before = lambda op, key: ObjectMissingError(key) if op == "get" and "/pins/" in key else None
+    before = data(store)
+    with pytest.raises(StoreTransientError, match="while they are read"):
+        clear(store, backup.writer, all_of(backup), stop=threading.Event())
+    assert data(store) == before
 
 
 def test_pins_of_others_are_not_waited_for(store: MemoryStore, backup: Backup) -> None:

@@ -99,9 +99,11 @@ def asked(store: ObjectStore, end: int = 10, *, name: str = "nightly", lifetime_
 
 def finish(store: ObjectStore, backup: Backup) -> None:
     """Let the owner complete what is open."""
-    keeper = Keeper(store, pair=PAIR, me="a")
+    keeper = Keeper(store, pair=PAIR, me="a", same_logs=lambda state, keys: bool(state.number and keys))
+    guarded = Guarded(cluster_id=CLUSTER, topics={K.topic_id: ("orders", 1)})
     keeper.look()
-    keeper.finish(backup.writer, None)
+    keeper.prove(backup.writer.state, guarded)
+    keeper.finish(backup.writer, guarded)
 
 
 # --- seeing -----------------------------------------------------------------------------------------------------------

@@ -346,3 +346,19 @@ def test_a_chain_under_construction_is_in_doubt_nowhere() -> None:
     older = complete_generation(1, {K: 10}, epoch=3).state
     opened = Chain(number=2, instance="b", incarnation="b-1").open().commit({K: position(15, epoch=5)}).state
     assert doubtful(opened, older, ONE) == []
+
+
+def test_a_log_that_was_cut_is_not_what_was_read() -> None:
+    """What a checkpoint asks before it is completed: of generation 1, at 10 in epoch 3, and by nothing but the log."""
+    world = World({3: (3, 10), 5: (5, 15)})
+    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # it stands in for a cluster
+    state = world.one.writer.state
+    assert state.positions[world.key].offset == 10
+    assert prover.has_read_this(state, [])
+    assert world.asked == []
+    assert prover.has_read_this(state, [world.key])
+    world.epochs = {3: (3, 9), 5: (5, 15)}
+    assert not prover.has_read_this(state, [world.key])
+    world.cluster.hidden.add("t")
+    with pytest.raises(TransientError, match="t-0"):
+        prover.has_read_this(state, [world.key])

@@ -1,0 +1,72 @@
+"""What was restored of one partition, held against what its log held: the rule that all judges share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulation.log import Partition, Record
+
+
+class ViolationError(AssertionError):
+    """The promise is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore gives of one partition: all records, the newest below `upto` of each key, the log start."""
+
+    records: list[Record]
+    newest: dict[int, Record]
+    upto: int
+    log_start: int
+
+
+def restored(name: str, records: list[Record], *, upto: int, log_start: int) -> Restored:
+    """Return what these records make of a partition. ViolationError if an offset comes twice or out of order."""
+    offsets = [record.offset for record in records]
+    if any(later <= earlier for earlier, later in itertools.pairwise(offsets)):
+        raise ViolationError(f"{name}: offsets come twice or out of order: {offsets}")
+    newest = {record.key: record for record in records if record.offset < upto}
+    return Restored(records=records, newest=newest, upto=upto, log_start=log_start)
+
+
+def compare(
+    partition: Partition,
+    lineage: list[Record],
+    found: Restored,
+    *,
+    may_lack: Callable[[Record], bool] = lambda _: True,
+) -> str | None:
+    """Say what is wrong with a restore if `lineage` is what the log held, None if nothing is.
+
+    `may_lack` is asked of a record that was superseded above the end of the restore: a cleaner may have removed it
+    before it was read.
+    """
+    known = {r.offset: r for r in lineage}
+    for record in found.records:
+        if record.offset >= found.upto:
+            break
+        there = known.get(record.offset)
+        if there is None or there._replace(txn=0) != record:
+            return f"{record} is not what the log held: {there}"
+        if there.txn in partition.aborted or there.control:
+            return f"{record} was aborted"
+    truth = partition.state(found.upto, lineage)
+    later = partition.state(1 << 62, lineage)
+    for key, expected in truth.items():
+        got = found.newest.get(key)
+        if got is not None and got.offset == expected.offset:
+            continue
+        if expected.offset < max(partition.start, found.log_start):
+            continue
+        if got is None and expected.value is None:
+            continue
+        if later[key].offset >= found.upto and may_lack(expected):
+            continue  # compacted away before it was read: what superseded it lies above the end
+        if got is None:
+            return f"key {key} is lost: the log had {expected}"
+        return f"key {key} is stale: {got}, the log had {expected}"
+    extra = found.newest.keys() - truth.keys()
+    return f"keys {extra} are not in the log" if extra else None

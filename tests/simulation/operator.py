@@ -1,0 +1,242 @@
+"""A person at work beside the pair: checkpoints, restores that read for a while, releases. Each command is a process.
+
+The commands are production's: `controller.checkpoints`, `controller.lookout` and `letting_go`, `sink.chain.checkpoints`
+and `releases`, the planning of `spark_jobs.restore`, `pins.held`. Only what they have of the cluster is made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from backup_avro.checkpoint import Status
+from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from backup_avro.release import Release
+from controller.checkpoints import Seer, draft, hint
+from controller.config import Config
+from controller.letting_go import Parting, parting
+from controller.lookout import look
+from simulation.board import Board
+from simulation.client import Desk
+from simulation.judge import Judge
+from simulation.log import Cluster
+from simulation.network import Network, Weather
+from simulation.runtime import Process, Runtime
+from simulation.store import Bucket, Store
+from sink.chain import checkpoints, pins
+from sink.chain.reader import ChainReader
+from sink.chain.releases import ReleaseReader
+from sink.chain.writer import now_ms
+from spark_jobs import restore
+from spark_jobs.restore import Options
+from spark_jobs.restore_plan import RestorePlan
+
+PERSON = "a person"
+_IDS = ("one", "two", "three")
+_TRIES = 4
+#: How long a reader's pin lasts in virtual ms, as fifteen minutes are to the hours that a generation takes.
+_PIN_MS = 9_000
+
+
+@dataclass(slots=True)
+class Operator:
+    """Starts commands and knows which are at work."""
+
+    config: Config
+    runtime: Runtime
+    cluster: Cluster
+    board: Board
+    bucket: Bucket
+    judge: Judge
+    say: Callable[[str], None]
+    weather: Weather
+    at_work: dict[str, tuple[Process, Network]] = field(default_factory=dict)
+    commands: int = 0
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def _run(self, what: str, command: Callable[[Store, Desk], None]) -> Process:
+        """Run a command; what fails for a moment is tried again, as a person does."""
+        self.commands += 1
+        process = Process(f"{what}#{self.commands}")
+        network = Network(self.runtime, process, self.weather, self.kill)
+        desk = process.desk = Desk(self.cluster, self.board, network, self.judge.cuts)
+        store = Store(self.bucket, network)
+        self.at_work[process.name] = (process, network)
+
+        def work() -> None:
+            for _ in range(_TRIES):
+                try:
+                    command(store, desk)
+                except TransientError as error:
+                    self.say(f"{process.name}: {error}")
+                    network.pause(1.0)
+                except TandemError as error:
+                    self.say(f"{process.name}: {error}")
+                    break
+                else:
+                    break
+            self.at_work.pop(process.name, None)
+
+        self.say(f"start {process.name}")
+        self.runtime.spawn(process, work, what)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """Kill -9."""
+        if not process.dead and process.name in self.at_work:
+            self.say(f"kill -9 {process.name}")
+            del self.at_work[process.name]
+            self.judge.readings.died(process.name)
+            self.runtime.kill(process)
+
+    def calm(self, weather: Weather) -> None:
+        """Nothing goes wrong from here on."""
+        self.weather = weather
+        for _, network in self.at_work.values():
+            network.weather = weather
+
+    def end(self) -> None:
+        """Let go of all threads."""
+        for process, _ in self.at_work.values():
+            self.runtime.kill(process)
+        self.at_work.clear()
+
+    # --- tandem checkpoint --------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """`tandem checkpoint create`; some follow it until it is settled, the others leave at once."""
+        rng = self.runtime.random
+        name = rng.choice(_IDS)
+        lifetime_ms = rng.randint(10_000, 40_000)
+        keep_ms = None if rng.random() < 0.5 else lifetime_ms + rng.randint(1, 30_000)
+        follow = rng.random() < 0.4
+
+        def ask(store: Store, desk: Desk) -> None:
+            pair = self.config.pair
+            if checkpoints.find(store, pair, name) is None:
+                request = draft(
+                    self.config,
+                    store,
+                    checkpoint_id=name,
+                    lifetime_ms=lifetime_ms,
+                    keep_ms=keep_ms,
+                    by=PERSON,
+                    reason="",
+                )
+                assert desk.watch is not None
+                self.judge.cuts.asked(request, desk.watch)
+                desk.think(4.0)
+                if checkpoints.ask(store, request).request.nonce == request.nonce:
+                    hint(self.config, store, request)
+            seer = Seer(store, pair, by=PERSON)
+            while follow and seer.one(name).status is Status.ONGOING:
+                desk.network.pause(2.0)
+
+        self._run(f"checkpoint create {name}", ask)
+
+    def forget(self, name: str | None = None) -> None:
+        """`tandem checkpoint delete`."""
+        wanted = name or self.runtime.random.choice(_IDS)
+
+        def delete(store: Store, desk: Desk) -> None:
+            del desk
+            found = checkpoints.find(store, self.config.pair, wanted)
+            checkpoints.delete(store, self.config.pair, wanted)
+            if found is not None:
+                hint(self.config, store, found.request)
+
+        self._run(f"checkpoint delete {wanted}", delete)
+
+    def tidy_up(self) -> None:
+        """Delete some of the checkpoints, so that the generations that they hold have to go."""
+        for name in _IDS:
+            if self.runtime.random.random() < 0.5:
+                self.forget(name)
+
+    # --- tandem restore -----------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """`tandem restore` of the newest state or of a checkpoint, with a target that takes up to 30 s; some die."""
+        rng = self.runtime.random
+        options = Options(checkpoint=rng.choice(_IDS) if rng.random() < 0.3 else None)
+        seconds = 30 * rng.random()
+        dies_after = 30 * rng.random() if rng.random() < 0.3 else None
+        attempts = iter(range(1 << 30))
+
+        def read(store: Store, desk: Desk) -> None:
+            owner = f"{desk.network.process.name}.{next(attempts)}"
+            reader = ChainReader(store, self.config.pair)
+            plan = restore._plan(reader, options)
+            desk.think(4.0)
+            with pins.held(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
+                desk.think(2.0)
+                try:
+                    restore._refuse_if_clearing(reader, plan)
+                except RefusedError as error:
+                    raise TransientError(f"plans again: {error}") from error
+                self.judge.readings.begin(owner, plan)
+                self._read(store, desk, plan, seconds)
+                self.judge.readings.end(owner)
+
+        process = self._run("restore", read)
+        if dies_after is not None:
+            self.runtime.at(self.runtime.now + dies_after, lambda: self.kill(process))
+
+    def _read(self, store: Store, desk: Desk, plan: RestorePlan, seconds: float) -> None:
+        """Read all objects, one after the other. A task that the store does not answer is tried again."""
+        pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
+        for key in sorted({piece.item.key for piece in pieces}):
+            desk.network.pause(seconds / len(pieces))
+            for _ in range(_TRIES):
+                try:
+                    store.get(key)
+                except TransientError:
+                    desk.network.pause(0.5)
+                else:
+                    break
+
+    # --- tandem release -----------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """`tandem release` of something that may be let go of, if there is anything."""
+
+        def let_go(store: Store, desk: Desk) -> None:
+            found = self._parting(store, desk)
+            if found is None:
+                return
+            topic, topic_id = found.topic, found.topic_id
+            desk.think(8.0)
+            again = parting(look(self.config, store), topic, topic_id=topic_id, partitions=(), generation=None)
+            if (again.partitions, again.through) != (found.partitions, found.through):
+                raise TransientError("the pair has changed since it was shown")
+            ReleaseReader(store, self.config.pair).append(
+                Release(
+                    number=0,
+                    pair=found.pair,
+                    topic=topic,
+                    topic_id=topic_id,
+                    partitions=found.partitions,
+                    through=found.through,
+                    at=now_ms(store),
+                    by=PERSON,
+                    reason="",
+                )
+            )
+
+        self._run("release", let_go)
+
+    def _parting(self, store: Store, desk: Desk) -> Parting | None:
+        seen = look(self.config, store)
+        if seen.brokers is None:
+            raise TransientError("the brokers do not answer")
+        lives = sorted({(topic.name, topic_id) for g in seen.generations for topic_id, topic in g.topics.items()})
+        desk.network.random.shuffle(lives)
+        for topic, topic_id in lives:
+            try:
+                found = parting(seen, topic, topic_id=topic_id, partitions=(), generation=None)
+            except (RefusedError, ConfigError):
+                continue
+            if found.losses:
+                return found
+        return None
