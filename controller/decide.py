@@ -227,7 +227,9 @@ def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> 
     start = _keep_running(number, pipeline, seen, policy)
     if start or seen.guarded is None:
         return start
-    if coverage.obstacles(generation, seen.generations, seen.guarded):
+    # Whether a log was cut is asked of the brokers before COMPLETE, because the chains can't tell.
+    maybe_cut = coverage.shortfalls(generation, seen.generations, seen.guarded)
+    if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
     return [Complete(generation=number, reason=Reason.READ_THROUGH)]
 

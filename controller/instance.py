@@ -273,11 +273,12 @@ class Instance:
         _LOG.info("reading", generation=number)
 
     def _complete(self, number: int) -> None:
+        cut = self._tasks.prove_cuts(number)  # not between commits, because brokers may take their time
         done = threading.Event()
 
         def between_commits(writer: Any) -> None:  # noqa: ANN401 (a ChainWriter)
             try:
-                self._tasks.complete(writer)
+                self._tasks.complete(writer, cut)
             except TransientError as error:  # no reason to stop reading; the next tick asks again
                 _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
             finally:

@@ -53,8 +53,14 @@ class Prover:
                     f"({new.offset}), so it can't stand for generation {older.number}: waiting for another one"
                 )
             epoch, end = of_older[tp]
-            if not holds(epoch, end, of_epoch=old.epoch, offset=old.offset):
+            kept = holds(epoch, end, of_epoch=old.epoch, offset=old.offset)
+            if not kept and new.offset >= min(end, old.offset):
                 found.append(_taint(older, newer, key, end))
+            elif not kept:
+                raise NotProvenError(
+                    f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, whose log has "
+                    f"what generation {older.number} read up to {end}"
+                )
             elif new.offset < old.offset:
                 raise NotProvenError(
                     f"generation {newer.number} stands at {new.offset} in {tp.topic}-{tp.partition}, below "

@@ -18,7 +18,7 @@ import structlog
 from backup_avro import coverage
 from backup_avro.chain import Clearing, Opening, Taint
 from backup_avro.coordination import Event
-from backup_avro.coverage import Guarded
+from backup_avro.coverage import Guarded, Shortfall
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.release import released
@@ -180,10 +180,26 @@ class Tasks:
     def _load(self, number: int) -> ChainWriter:
         return ChainWriter(self._store, self._reader().load(number), self._identity.incarnation, stop=self._stop)
 
-    def complete(self, writer: ChainWriter) -> None:
+    def prove_cuts(self, number: int) -> frozenset[Shortfall]:
+        """Return where generation `number` stands below another one and yet has all that the log has of it.
+
+        So the brokers say, because the log was cut, and it stays true: a log does not get back what an election took.
+        Raises NotProvenError, and errors of the brokers, if it is not so, or can't be said now.
+        """
+        generations = self._generations()
+        mine = next((g for g in generations if g.number == number), None)
+        if mine is None:
+            return frozenset()
+        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        found = coverage.shortfalls(mine, generations, guarded)
+        for other in generations:
+            self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
+        return frozenset(found)
+
+    def complete(self, writer: ChainWriter, cut: frozenset[Shortfall] = frozenset()) -> None:
         """Append COMPLETE if nothing stands in the way any more, with topics listed and all chains read just now.
 
-        Runs between commits, so that the chain does not move underneath.
+        Runs between commits, so that the chain does not move underneath. `cut` is what `prove_cuts` returned.
         """
         mine = writer.state
         if mine.complete:
@@ -195,7 +211,7 @@ class Tasks:
         # mine gets through meanwhile; so only what is new in the chains is read.
         others = [g for g in self._generations() if g.number != mine.number]
         guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
-        found = coverage.obstacles(mine, others, guarded)
+        found = coverage.obstacles(mine, others, guarded, cut)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return

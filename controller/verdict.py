@@ -16,6 +16,8 @@ from controller.sighting import Sight, Voice, stands_at
 # A chain says at least this often that it is at head (the longest interval between two CONFIRM entries).
 _CONFIRM_S = 900.0
 _SHOWN = 3
+# A turn takes as long as the log is read: it is late when half an interval, and an hour, was not enough.
+_LATE, _LATE_S = 0.5, 3600.0
 
 
 class Fault(StrEnum):
@@ -28,6 +30,7 @@ class Fault(StrEnum):
     ACTIVE_SILENT = "active silent"
     TAINTED = "tainted"
     NOT_COMMITTING = "not committing"
+    TURN_OVERDUE = "turn overdue"
     TOPIC_MISSING = "topic missing"
     PARTITION_INCOMPLETE = "partition incomplete"
     INSTANCE_SILENT = "instance silent"
@@ -63,6 +66,7 @@ def problems(seen: Sight) -> tuple[Problem, ...]:
         _active,
         _tainted,
         _not_committing,
+        _overdue,
         _missing_topics,
         _incomplete,
         _instances,
@@ -200,6 +204,37 @@ def _not_committing(seen: Sight) -> Iterator[Problem]:
         fault=Fault.NOT_COMMITTING,
         message=f"generation {active.number} of {active.instance} has not committed for {duration(seen.since_s(last))}",
         remedy=f"look at the log of {active.instance}: it commits or confirms at least every {duration(_CONFIRM_S)}",
+    )
+
+
+def _overdue(seen: Sight) -> Iterator[Problem]:
+    active = seen.active
+    if active is None or active.taints:
+        return
+    interval_s = seen.policy.rotation_interval_s
+    late_s = seen.since_s(active.claim.at) - interval_s
+    if late_s <= max(_LATE * interval_s, _LATE_S):
+        return
+    newer = [g for g in seen.building if g.number > active.number]
+    if newer:
+        found = newer[-1]
+        done, total = progress(seen, found)
+        since = duration(seen.since_s(found.claim.at))
+        what = (
+            f"generation {found.number} of {found.instance}, {since} old, has read {done} of {total} partitions through"
+        )
+        remedy = (
+            f"the log of {found.instance} says what keeps it from COMPLETE; if it never ends, "
+            "`tandem failover --force` has another one built beside it"
+        )
+    else:
+        what = "nobody builds the next one"
+        remedy = "the logs of both instances say why; `tandem failover` asks for it"
+    yield Problem(
+        fault=Fault.TURN_OVERDUE,
+        message=f"the turn after generation {active.number} is {duration(late_s)} late: {what}. "
+        "Nothing is lost, but its copy grows with every change",
+        remedy=remedy,
     )
 
 

@@ -7,11 +7,12 @@ go stays right however late it is carried out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
-from backup_avro.chain import Clearing, PartitionKey, Topic
+from backup_avro.chain import Clearing, PartitionKey, Position, Topic
 from backup_avro.fold import Generation
 
 
@@ -31,6 +32,17 @@ class Guarded:
         """Return all guarded partitions."""
         return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]
 
+
+class Shortfall(NamedTuple):
+    """`generation` has read `key` up to `offset`, and a newer one stands below that at the end of what is there."""
+
+    generation: int
+    key: PartitionKey
+    offset: int
+
+
+_CLOCK_WENT_BACK_MS = 3_600_000
+"""Who was at head so much later than now was so before the store's clock was set back."""
 
 CUT_OFF_KEPT = "the log was truncated; the records that were cut off are kept"
 """Why a partition stays, for good: once a generation is SEALED, CLEARING with this reason is where it is written."""
@@ -137,8 +149,13 @@ def unproven(
     return {key: max(found, key=lambda g: g.number) for key, found in covering.items() if found}
 
 
-def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[str]:
-    """Return what keeps `mine` from COMPLETE; empty if nothing does. `others` must have been read before `mine`."""
+def obstacles(
+    mine: Generation, others: Iterable[Generation], guarded: Guarded, cut: Collection[Shortfall] = ()
+) -> list[str]:
+    """Return what keeps `mine` from COMPLETE; empty if nothing does. `others` must have been read before `mine`.
+
+    `cut` are shortfalls that are none: the brokers said that their logs were cut there, and that `mine` has the rest.
+    """
     found = []
     for key in guarded.partitions():
         position = mine.positions.get(key)
@@ -151,16 +168,41 @@ def obstacles(mine: Generation, others: Iterable[Generation], guarded: Guarded) 
             found.append(f"{topic}-{key.partition}: the base up to {position.base.end} is not done")
         elif not mine.read_through(key):
             found.append(f"{topic}-{key.partition} has not been at head since its base was done")
+    found.extend(
+        f"{other.name_of(key)} stands at {mine.positions[key].offset}, generation {other.number} at {position.offset}"
+        for other, key, position in _short(mine, others, guarded)
+        if Shortfall(other.number, key, position.offset) not in cut
+    )
+    return found
+
+
+def shortfalls(mine: Generation, others: Iterable[Generation], guarded: Guarded) -> list[Shortfall]:
+    """Return what only the brokers can tell of: the log was cut, and nothing has been written to it since.
+
+    The chains can't: the end that `mine` saw later than the other generation may be one that a new leader named before
+    it knew how far its log was agreed upon. As soon as a record of a newer epoch is read, they can.
+    """
+    return [
+        Shortfall(other.number, key, position.offset)
+        for other, key, position in _short(mine, others, guarded)
+        if mine.read_through(key)
+        and position.epoch >= 0
+        and mine.positions[key].epoch >= 0
+        and (mine.head_at(key) > other.head_at(key) or other.head_at(key) > mine.at + _CLOCK_WENT_BACK_MS)
+    ]
+
+
+def _short(
+    mine: Generation, others: Iterable[Generation], guarded: Guarded
+) -> Iterator[tuple[Generation, PartitionKey, Position]]:
+    """Yield where `mine` does not reach what COMPLETE generations have read and not let go."""
     for other in others:
         if other.number == mine.number or not other.complete or other.clearing is not None or other.gone:
             continue
-        found.extend(
-            f"{other.name_of(key)} stands at {mine.positions[key].offset}, "
-            f"generation {other.number} at {position.offset}"
-            for key, position in other.positions.items()
-            if guarded.has(key) and key in mine.positions and key not in other.going and not _reaches(mine, other, key)
-        )
-    return found
+        for key, position in other.positions.items():
+            held = guarded.has(key) and key in mine.positions and key not in other.going
+            if held and not _reaches(mine, other, key):
+                yield other, key, position
 
 
 def _reaches(mine: Generation, other: Generation, key: PartitionKey) -> bool:

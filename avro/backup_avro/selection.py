@@ -124,8 +124,7 @@ def select(
             if key in chosen.positions:
                 incomplete.append(chosen.name_of(key))
             continue
-        # What an election cut off is of a history that the log has left.
-        rest_on = min(holders, key=lambda state: cut_off(state, key))
+        rest_on = min(holders, key=lambda state: _left_behind(state, key))
         partitions.append(
             _select_partition(
                 rest_on,
@@ -139,6 +138,13 @@ def select(
     return Selection(
         generation=chosen.number, seq=chosen.seq, partitions=tuple(partitions), incomplete=tuple(incomplete)
     )
+
+
+def _left_behind(state: Generation, key: PartitionKey) -> tuple[bool, int, int]:
+    """Order generations by how much of their history of a log it has left, because an election cut it off."""
+    if not cut_off(state, key):
+        return False, 0, 0
+    return True, -state.sound_epoch(key), -state.sound_offset(key)
 
 
 def select_cut(
@@ -249,6 +255,9 @@ def _select_partition(
         whole = next((g for g in further if g.sound_offset(key) >= g.positions[key].base.end), None)
         if whole is not None:  # the log was cut inside of what it scanned: only all of it makes sense, as it was before
             return _select_partition(whole, [], parts, what, None, instead=False)
+    if until is None:  # what was deleted from the log by any of them stays so
+        same = (g.positions[key] for g in others if g.usable(key) and g.sound_epoch(key) == epoch)
+        log_start = max(log_start, *(there.log_start for there in same), 0)
     sound, warning = end, None
     # What nobody has without doubt, but not of a history that the log has left, nor of what an older one went on with.
     newer = [g for g in others if g.number in used and g.number > chosen.number and not cut_off(g, key)]

@@ -5,7 +5,8 @@ is put. The entry can only follow a generation's COMPLETE and never its SEALED, 
 SEALED; so whoever looks at the pins after SEALED sees the pin of every checkpoint that may still become completed.
 
 A pin belongs to the request whose nonce its id carries. It is swept when that request was deleted or failed, or was
-completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back.
+completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back. A
+request is swept a week after it failed, or after the time was over for which it was kept.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from sink.chain.pins import Pin
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
 
 _LOG = structlog.get_logger()
+FORGOTTEN_AFTER_MS = 7 * 86_400_000
+"""How long one that failed, or may no longer be kept, is still listed: a daily one would cost more with every day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +155,10 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
     """
     found = [pin for pin in pins.list_pins(store, pair) if pin.lasting]
     known = listing(store, pair)
+    for item in known.checkpoints:
+        if forgotten(item, now):
+            _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
+            delete(store, pair, item.request.id)
     if not known.damaged:  # else a pin might belong to what can't be read
         found = _sweep(store, pair, found, known.checkpoints)
     held: dict[int, tuple[str, ...]] = {}
@@ -159,6 +166,14 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
         if pin.generation is not None and pin.holds(pin.generation, now):
             held[pin.generation] = (*held.get(pin.generation, ()), pin.owner)
     return Look(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
+
+
+def forgotten(item: Checkpoint, now: int) -> bool:
+    """Whether a checkpoint was of no use for so long that nobody looks for it. `now` is ms by the store's clock."""
+    if item.outcome is None:
+        return False
+    over = item.request.keep_until if item.outcome.completed else item.outcome.at
+    return over is not None and now > over + FORGOTTEN_AFTER_MS
 
 
 def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Iterable[Checkpoint]) -> list[Pin]:

@@ -42,7 +42,7 @@ def main() -> int:
         if words.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
         return OK
-    last = words.first + tally.rounds - 1
+    last = words.first + tally.rounds - (tally.trouble is None)
     _say(f"kept: {folder}")
     _say(f"again: make chaos ROUNDS={tally.rounds + (tally.trouble is not None)} SEED={seed}")
     _say(f"the last round alone: make chaos ROUNDS=1 FIRST={max(last, 1)} SEED={seed}")

@@ -152,8 +152,8 @@ MISTAKES = (
     Mistake(
         name="complete although a complete generation reaches further",
         file="avro/backup_avro/coverage.py",
-        old="            if guarded.has(key) and key in mine.positions and key not in other.going and not _reaches(mine, other, key)\n",
-        new="            if guarded.has(key) and key not in mine.positions and not _reaches(mine, other, key)\n",
+        old="            if held and not _reaches(mine, other, key):\n",
+        new="            if held and not mine.positions:\n",
     ),
     Mistake(
         name="clearing deletes what stays",
@@ -262,5 +262,23 @@ MISTAKES = (
         file="controller/decide.py",
         old="seen.guarded, released(seen.releases, generation))",
         new="seen.guarded)",
+    ),
+    Mistake(
+        name="an end below another generation's is taken for a cut",
+        file="controller/tasks.py",
+        old="            self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])\n",
+        new="            assert other.number\n",
+    ),
+    Mistake(
+        name="the brokers are never asked about an idle log",
+        file="controller/decide.py",
+        old="seen.generations, seen.guarded, maybe_cut)",
+        new="seen.generations, seen.guarded)",
+    ),
+    Mistake(
+        name="a log start that another generation knows is forgotten",
+        file="avro/backup_avro/selection.py",
+        old="        log_start = max(log_start, *(there.log_start for there in same), 0)\n",
+        new="        assert same\n",
     ),
 )

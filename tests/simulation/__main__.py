@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from simulation import patching
 from simulation.comparing import ViolationError
+from simulation.directed import HISTORIES
 from simulation.world import World, wire
 
 
@@ -71,6 +72,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=1, help="the first one")
     parser.add_argument("--seed", type=int, help="run this one and print its history")
+    parser.add_argument("--directed", action="store_true", help="run the histories that were thought out")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--stop-after", type=int, default=10, help="stop after so many failures")
     arguments = parser.parse_args()
@@ -85,7 +87,23 @@ def main() -> int:
         digest = hashlib.sha256("\n".join(outcome.lines).encode()).hexdigest()[:16]
         say(f"seed {outcome.seed}: {outcome.failure or 'the promise held'} (history {digest})")
         return 3 if outcome.failure else 0
+    if arguments.directed:
+        return directed(arguments.first, arguments.seeds)
     return many(arguments.first, arguments.seeds, arguments.jobs, arguments.stop_after)
+
+
+def directed(first: int, count: int) -> int:
+    """Run each of the directed histories with `count` seeds."""
+    failed = 0
+    for name, history in HISTORIES.items():
+        for seed in range(first, first + count):
+            try:
+                history(seed).end()
+            except ViolationError as error:
+                failed += 1
+                say(f"{name}, seed {seed}: {error}")
+    say(f"{len(HISTORIES) * count - failed} passed, {failed} failed")
+    return 3 if failed else 0
 
 
 def many(first: int, count: int, jobs: int, stop_after: int) -> int:

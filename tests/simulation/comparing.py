@@ -45,6 +45,8 @@ def compare(
     before it was read.
     """
     known = {r.offset: r for r in lineage}
+    if found.records and found.records[0].offset < found.log_start:
+        return f"{found.records[0]} lies below the start of the log, {found.log_start}"
     for record in found.records:
         if record.offset >= found.upto:
             break

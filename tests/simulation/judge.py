@@ -210,6 +210,12 @@ class Judge:
             return
         if piece.sound < offset:
             raise ViolationError(f"{name} was confirmed up to {offset}, the restore is in doubt from {piece.sound} on")
+        used = [s for s in live if s.number in piece.generations]
+        epochs = {s.positions[key].epoch for s in used}
+        like = [s for s in live if s.usable(key) and key not in s.taints and {s.positions[key].epoch} == epochs]
+        known = max(s.positions[key].log_start for s in (*used, *like))
+        if piece.log_start < known and len(partition.lineages) == 1:
+            raise ViolationError(f"{name} would be restored from {piece.log_start} on, but the log began at {known}")
         mark = (
             piece.end,
             piece.generations,
@@ -240,11 +246,15 @@ class Judge:
             ]
         self.restored_records += len(records)
         found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
-        problems = [compare(partition, lineage, found) for lineage in partition.lineages]
+        cleaned = partition.lacks
+        problems = [compare(partition, lineage, found, may_lack=cleaned) for lineage in partition.lineages]
         if all(problems):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"
             )
+        for record in records:
+            if record.offset >= found.upto and not partition.ever_held(record):
+                raise ViolationError(f"{name}: {record}, which is in doubt, was never in the log")
 
     def _kept_what_was_cut(self, live: list[Generation]) -> None:
         for key, watched in self.cut_off.items():

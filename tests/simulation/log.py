@@ -195,6 +195,19 @@ class Partition:
         for replica in self.replicas.values():
             replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
 
+    def lacks(self, record: Record) -> bool:
+        """Whether a broker has let go of a record, or never had it in the present history."""
+        return any(record.offset not in replica.records for replica in self.replicas.values())
+
+    def ever_held(self, record: Record) -> bool:
+        """Whether a consumer was right to be given this record in any history."""
+        return any(
+            there._replace(txn=0) == record and there.txn not in self.aborted and not there.control
+            for lineage in self.lineages
+            for there in lineage
+            if there.offset == record.offset
+        )
+
     def state(self, upto: int, lineage: list[Record]) -> dict[int, Record]:
         """Return the newest record of each key below `upto`, aborted ones aside."""
         found: dict[int, Record] = {}

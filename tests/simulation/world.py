@@ -95,6 +95,7 @@ class Plan:
     forget: float = 0.0
     restore: float = 0.0
     release: float = 0.0
+    idle: float = 0.0
 
 
 @dataclass(slots=True)
@@ -134,6 +135,7 @@ class World:
     gone: str | None = None
     operator: Operator = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
+    idle_until: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Set everything up; nothing runs yet."""
@@ -208,6 +210,7 @@ class World:
             forget=some(0.03, 0.6),
             restore=some(0.06, 0.3),
             release=some(0.08, 0.5),
+            idle=some(0.03, 0.4),
         )
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
@@ -374,7 +377,7 @@ class World:
     def _traffic(self) -> None:
         rng = self.random
         for partition in self._partitions():
-            for _ in range(rng.choice((0, 0, 0, 1, 1, 3))):
+            for _ in range(0 if self._idle(partition) else rng.choice((0, 0, 0, 1, 1, 3))):
                 txn = 0
                 if self._chance(self.plan.transactions) and not self.quiet:
                     mine = [t for p, t, _ in self.open_txns if p is partition]
@@ -395,6 +398,14 @@ class World:
             elif self.runtime.now >= when:
                 self.open_txns.remove(entry)
                 partition.finish(txn, commit=not self._chance(self.plan.aborts))
+
+    def _idle(self, partition: Partition) -> bool:
+        """Whether nobody writes to a partition for a while, or ever again."""
+        key = (partition.topic_id, partition.number)
+        if not self.quiet and self._chance(self.plan.idle):
+            self.idle_until[key] = self.runtime.now + self.random.choice((10.0, 40.0, 1000.0))
+            self.say(f"nobody writes to {partition.topic_id[-2:]}-{partition.number}")
+        return self.idle_until.get(key, 0.0) > self.runtime.now
 
     def _trouble(self) -> None:
         plan, rng = self.plan, self.random

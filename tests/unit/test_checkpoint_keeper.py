@@ -434,3 +434,46 @@ def test_a_pin_that_can_not_be_read_stays_with_its_checkpoint(store: MemoryStore
     checkpoints.delete(store, PAIR, asked.id)
     keeper(store)
     assert place not in store.objects
+
+
+# --- what is forgotten ------------------------------------------------------------------------------------------------
+
+WEEK_MS = 7 * 86_400_000
+
+
+def settled(store: MemoryStore, made: Request, *, generation: int | None) -> None:
+    """Say what became of a request, as of now."""
+    seq = None if generation is None else 5
+    outcome = Outcome(id=made.id, nonce=made.nonce, at=store.clock_ms, by="a", generation=generation, seq=seq)
+    if generation is not None:
+        checkpoints.hold(store, made, generation)
+    checkpoints.settle(store, made, outcome)
+
+
+@pytest.mark.parametrize(
+    ("keep_ms", "generation"),
+    [pytest.param(1000, 1, id="kept until"), pytest.param(None, None, id="failed")],
+)
+def test_a_checkpoint_of_no_use_is_forgotten_after_a_week(
+    store: MemoryStore, keep_ms: int | None, generation: int | None
+) -> None:
+    """A daily one that is kept for a month would otherwise be read at every look for ever."""
+    made = request(store, keep_until=None if keep_ms is None else store.clock_ms + keep_ms)
+    settled(store, made, generation=generation)
+    over = made.keep_until if made.keep_until is not None else store.clock_ms
+    before = set(store.objects)
+    checkpoints.look(store, PAIR, over + WEEK_MS - 1000)
+    assert set(store.objects) == before
+    checkpoints.look(store, PAIR, over + WEEK_MS + 1000)
+    assert not [key for key in store.objects if "/checkpoints/" in key or "/pins/" in key]
+
+
+def test_a_checkpoint_that_is_kept_for_good_or_open_is_never_forgotten(store: MemoryStore) -> None:
+    """Whatever its age; the deadline of an open one is the keeper's business."""
+    settled(store, request(store), generation=1)
+    request(store, nonce="b" * 32, id="open")
+    before = set(store.objects)
+    found = checkpoints.look(store, PAIR, store.clock_ms + 100 * WEEK_MS)
+    assert set(store.objects) == before
+    assert [item.id for item in found.open] == ["open"]
+    assert list(found.held) == [1]

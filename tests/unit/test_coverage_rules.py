@@ -12,10 +12,12 @@ from backup_avro.chain import Base, Clearing, Kind
 from backup_avro.coverage import (
     CUT_OFF_KEPT,
     Cover,
+    Shortfall,
     clearing,
     cover,
     doubtful,
     obstacles,
+    shortfalls,
     spoilt,
     successor,
     uncovered,
@@ -318,3 +320,39 @@ def test_a_decision_to_let_go_stays_right(steps: list[tuple[int, int]]) -> None:
                         break
         usable = [c.state.sound_offset(K) for c in chains if c.state.usable(K)]
         assert max(usable) >= confirmed
+
+
+def test_an_idle_log_that_was_cut_needs_the_brokers_word() -> None:
+    """Nothing was written since, so no epoch says it: 9 may be an end that a new leader named too early."""
+    older = generation(1, 10)
+    mine = opened(2, offset=9, head_at=30)
+    short = [Shortfall(1, K, 10)]
+    assert obstacles(mine.state, [older.state], ONE) == ["t-0 stands at 9, generation 1 at 10"]
+    assert shortfalls(mine.state, [older.state, mine.state], ONE) == short
+    assert obstacles(mine.state, [older.state], ONE, short) == []
+    assert obstacles(mine.state, [generation(1, 11).state], ONE, short), "it has read on since the brokers were asked"
+    assert obstacles(mine.state, [generation(3, 10).state], ONE, short), "another one"
+    again = generation(1, 12).taint(12, cut_at=10).state
+    assert shortfalls(mine.state, [again], ONE) == [Shortfall(1, K, 12)], "it was cut twice"
+    assert shortfalls(grown(mine, K, 10).state, [again], ONE) == [], "it has what the one cut left"
+
+
+def test_a_clock_that_was_set_back_does_not_keep_the_brokers_from_being_asked() -> None:
+    """An hour is more than two instances that are at work differ by."""
+    mine = opened(2, offset=9, head_at=30).state
+    hour = mine.at + 3_600_000
+    assert shortfalls(mine, [generation(1, 10, head_at=hour).state], ONE) == []
+    assert shortfalls(mine, [generation(1, 10, head_at=hour + 1).state], ONE) == [Shortfall(1, K, 10)]
+
+
+def test_what_the_brokers_need_not_be_asked() -> None:
+    """The older one was at head no earlier, nobody knows an epoch, or more is missing."""
+    older = generation(1, 10, head_at=20)
+    assert shortfalls(opened(2, offset=9, head_at=20).state, [older.state], ONE) == []
+    assert shortfalls(opened(2, offset=10, head_at=30).state, [older.state], ONE) == []
+    assert shortfalls(opened(2, offset=9, head_at=30).state, [older.state], guarded()) == []
+    assert shortfalls(opened(2, offset=9, epoch=-1, head_at=30).state, [older.state], ONE) == []
+    unknown = generation(1, 10, epoch=-1, head_at=20)
+    assert shortfalls(opened(2, offset=9, epoch=-1, head_at=30).state, [unknown.state], ONE) == []
+    half = opened(2, offset=8, head_at=30, base=Base(start=0, end=9, leader=1))
+    assert shortfalls(half.state, [older.state], ONE) == []

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backup_avro.chain import Kind, PartitionKey, Taint
-from backup_avro.coverage import CUT_OFF_KEPT, clearing, doubtful, unguarded, unproven
+from backup_avro.coverage import CUT_OFF_KEPT, Shortfall, clearing, doubtful, unguarded, unproven
 from backup_avro.errors import TransientError
 from controller.proof import NotProvenError, Prover
 from controller.tasks import Tasks
@@ -362,3 +362,70 @@ def test_a_log_that_was_cut_is_not_what_was_read() -> None:
     world.cluster.hidden.add("t")
     with pytest.raises(TransientError, match="t-0"):
         prover.has_read_this(state, [world.key])
+
+
+# --- COMPLETE ---------------------------------------------------------------------------------------------------------
+
+
+class Turn:
+    """Generation 1 of b at 10, at head long ago; generation 2 of a at `second`, at head now; the log idle since."""
+
+    def __init__(self, answer: tuple[int, int], *, second: int = 8) -> None:
+        self.store = MemoryStore()
+        self.one = Backup.claim(self.store, topics=[SPEC], instance="b")
+        self.one.commit(records("t", 0, range(10)), epoch=3)
+        self.one.complete()
+        self.store.clock_ms += 60_000
+        self.two = Backup.claim(self.store, topics=[SPEC], number=2)
+        self.two.commit(records("t", 0, range(second)), epoch=3)
+        self.answer = answer
+        source = ScriptedSource(ends={T0: (second, 3)}, answer=lambda _: [])
+        source.epoch_ends = lambda epochs: dict.fromkeys(epochs, self.answer)  # type: ignore[method-assign]
+        self.tasks = Tasks(
+            store=self.store,
+            cluster=StandInCluster(topics={"t": SPEC.topic()}),  # type: ignore[arg-type]  # all that is asked of it
+            open_source=lambda: source,
+            identity=Identity(
+                pair=PAIR, instance="a", incarnation=self.two.writer.state.holder, cluster_id="cluster-1"
+            ),
+            opening=lambda _: OPENING,
+            read_back=False,
+            publish=lambda *_, **__: None,
+            stop=threading.Event(),
+        )
+
+
+def test_an_idle_log_that_was_cut_does_not_keep_the_next_one_from_complete() -> None:
+    """Its owner may never come back, and nobody may ever write: the brokers' word is enough."""
+    turn = Turn((3, 8))
+    turn.tasks.complete(turn.two.writer)
+    assert not turn.two.writer.state.complete, "nobody has asked them"
+    cut = turn.tasks.prove_cuts(2)
+    assert cut == {Shortfall(1, turn.one.key("t", 0), 10)}
+    turn.tasks.complete(turn.two.writer, cut)
+    assert turn.two.writer.state.complete
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param((3, 10), id="the log has it all, the end was named too early"),
+        pytest.param((3, 9), id="the log was cut, but has more than what was read of it"),
+        pytest.param((3, 7), id="the log was cut below both"),
+        pytest.param((2, 12), id="the log is another one"),
+    ],
+)
+def test_a_shortfall_that_is_one(answer: tuple[int, int]) -> None:
+    """Not now: it will get there, be told that its log was cut, or another one is built."""
+    turn = Turn(answer)
+    with pytest.raises(NotProvenError):
+        turn.tasks.prove_cuts(2)
+
+
+def test_without_a_shortfall_no_broker_is_asked() -> None:
+    """As it is nearly always."""
+    turn = Turn((-1, -1), second=10)
+    assert turn.tasks.prove_cuts(2) == frozenset()
+    assert turn.tasks.prove_cuts(3) == frozenset(), "nor for what is not there"
+    turn.tasks.complete(turn.two.writer)
+    assert turn.two.writer.state.complete

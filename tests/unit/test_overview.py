@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
 from sights import LIVENESS_S, listening, message, sight
 
 from backup_avro import layout
@@ -248,6 +249,37 @@ def test_an_active_that_stands_still(store: ObjectStore) -> None:
     assert quiet.healthy
     assert faults(stuck) == [Fault.NOT_COMMITTING]
     assert "has not committed for 20m" in stuck.problems[0].message
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("days", "late"), [(10, False), (11, True)])
+def test_a_turn_that_nobody_takes(days: int, late: bool) -> None:
+    """Rotation is due after 7 days; half of that more is enough for any turn."""
+    store = MemoryStore()
+    active = completed(store)
+    store.clock_ms += days * DAY_MS
+    active.commit(records("orders", 0, range(10, 12)))
+    found = overview(sight(store, heard_s=BOTH))
+    assert faults(found) == ([Fault.TURN_OVERDUE] if late else [])
+    if late:
+        assert "is 4d late: nobody builds the next one" in found.problems[0].message
+
+
+def test_a_build_without_end() -> None:
+    """It holds the next turn back until a person asks for another one beside it."""
+    store = MemoryStore()
+    active = completed(store)
+    store.clock_ms += 8 * DAY_MS
+    building = begin(store, 2, "b")
+    store.clock_ms += 33 * DAY_MS
+    active.commit(records("orders", 0, range(10, 12)))
+    building.commit(records("orders", 0, range(10, 11)))
+    found = overview(sight(store, heard_s=BOTH))
+    assert faults(found) == [Fault.TURN_OVERDUE]
+    assert "generation 2 of b, 33d old, has read" in found.problems[0].message
+    assert "failover --force" in found.problems[0].remedy
 
 
 def test_a_sealed_generation_alone(store: ObjectStore) -> None:

@@ -316,6 +316,37 @@ def test_what_was_deleted_by_offset_is_left_out_whoever_has_it() -> None:
     assert offsets(found) == list(range(12, 20))
 
 
+def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
+    """The log was cut twice while one of them was away: that one has less, of a history that was left earlier."""
+    read_on = complete_generation(1, {K: 25}, epoch=5).taint(25, cut_at=20)
+    left = complete_generation(2, {K: 15}, epoch=2).taint(7).taint(15, cut_at=9)
+    found = only(select(states(read_on, left)))
+    assert (found.generations, found.sound, found.warning) == ((1,), 25, None)
+    assert only(select(states(read_on, left), number=2)).sound == 7
+    further = complete_generation(3, {K: 24}, epoch=5).taint(24, cut_at=20)
+    assert only(select(states(read_on, left, further))).generations == (1,)
+
+
+def test_a_log_start_that_any_generation_of_this_history_knows_counts() -> None:
+    """Also one that adds no record; not one of a history that the log has left, nor for a moment before it moved."""
+    knows = complete_generation(1, {K: 20})
+    knows.commit({K: replace(knows.state.positions[K], log_start=12)})
+    newer = complete_generation(2, {K: 20})
+    found = only(select(states(knows, newer)))
+    assert (found.generations, found.log_start, offsets(found)[0]) == ((2,), 12, 12)
+    assert only(select(states(knows, newer), until={K: 20})).log_start == 0
+    other = complete_generation(2, {K: 20}, epoch=2)
+    assert only(select(states(knows, other))).log_start == 0
+
+
+def test_a_log_start_that_a_tainted_generation_knows_counts() -> None:
+    """It belongs to the history of its sound part, whatever came after."""
+    sound = complete_generation(1, {K: 20})
+    tainted = grown(complete_generation(2, {K: 20}).taint(20, epoch=1), K, 40, log_start=15, epoch=2)
+    found = only(select(states(sound, tainted)))
+    assert (found.sound, found.generations, found.log_start) == (20, (1,), 15)
+
+
 def test_a_partition_that_came_later_is_found_where_it_is() -> None:
     """The best generation lacks a topic that was added after it, and one that it knows as gone is not brought back."""
     old = complete_generation(1, {K: 10})

@@ -74,3 +74,22 @@ def test_without_the_coordination_topic_the_pair_goes_by_its_chains() -> None:
     told = run("--seeds", "20", "--jobs", "1", code=deaf)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "20 passed, 0 failed" in told.stdout
+
+
+def test_directed_histories() -> None:
+    """What was thought out to break a promise keeps it."""
+    told = run("--directed", "--seeds", "3")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "9 passed, 0 failed" in told.stdout
+
+
+def test_a_directed_history_can_fail() -> None:
+    """Without the brokers' word, an idle log that was cut keeps everybody from COMPLETE."""
+    told = run(
+        "--directed",
+        "--seeds",
+        "1",
+        code="from controller.tasks import Tasks\nTasks.prove_cuts = lambda self, number: frozenset()\n",
+    )
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert "a never became Active: the cut keeps it from COMPLETE" in told.stdout

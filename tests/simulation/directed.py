@@ -1,0 +1,159 @@
+"""Histories that were thought out, not drawn: each once broke a promise or never came to an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from backup_avro.chain import PartitionKey
+from backup_avro.coordination import CoordinationMessage, encode
+from backup_avro.coordination import Event as MessageKind
+from backup_avro.fold import Generation
+from simulation.client import CLUSTER_ID
+from simulation.comparing import ViolationError
+from simulation.log import Partition
+from simulation.network import Weather
+from simulation.world import PAIR, Plan, World
+
+_RETENTION_S = 1000.0
+
+
+class Stage:
+    """A world in which nothing happens by itself, but for one record in every half second to the topic `busy`."""
+
+    def __init__(self, seed: int, *names: str) -> None:
+        self.world = World(seed)
+        self.world.plan, self.world.weather = Plan(), Weather()
+        self.world.cluster.topics.clear()
+        self.world.cluster.partitions.clear()
+        self.logs: dict[str, Partition] = {}
+        for name in names:
+            topic = self.world.cluster.create(name, partitions=1, retention_s=_RETENTION_S)
+            self.logs[name] = self.world.cluster.partitions[topic.topic_id, 0]
+            self.write(name, 20)
+
+    def write(self, name: str, count: int = 1) -> None:
+        """Write records to a topic."""
+        for _ in range(count):
+            self.world._write(self.logs[name])
+
+    def states(self) -> list[Generation]:
+        """Return what is not wholly cleared."""
+        return [state for state in self.world.judge.states() if state.seq and not state.gone]
+
+    def complete(self, by: str) -> list[Generation]:
+        """Return the COMPLETE generations of an instance, the newest last."""
+        found = [state for state in self.states() if state.complete and state.instance == by]
+        return sorted(found, key=lambda state: state.number)
+
+    def key(self, name: str) -> PartitionKey:
+        """Return a topic's one partition."""
+        return PartitionKey(self.logs[name].topic_id, 0)
+
+    def run(self, seconds: float, until: Callable[[], object] = lambda: False) -> bool:
+        """Let time pass; return whether `until` came true. ViolationError if the promise is broken."""
+        end = self.world.runtime.now + seconds
+        while self.world.runtime.now < end:
+            self.world.runtime.run(self.world.runtime.now + 0.5)
+            if "busy" in self.logs:
+                self.write("busy")
+            if self.world.violation is not None:
+                raise ViolationError(self.world.violation)
+            if until():
+                return True
+        return False
+
+    def cut(self, name: str, at: int) -> None:
+        """Have an unclean election cut a log."""
+        self.world.judge.cut(self.logs[name], self.logs[name].cut(at))
+
+    def kill_for_good(self, name: str) -> None:
+        """End an instance that never comes back."""
+        self.world.gone = name
+        self.world.crash(self.world.alive[name].process)
+
+    def failover(self, to: str) -> None:
+        """Ask for the next generation."""
+        message = CoordinationMessage(
+            event=MessageKind.ACTIVATE,
+            pair=PAIR,
+            instance="operator",
+            incarnation="00000000",
+            cluster_id=CLUSTER_ID,
+            request_id="11111111",
+            at=0,
+            target=to,
+            generation=max(state.number for state in self.states()) + 1,
+            reason="asked",
+        )
+        self.world.board.add(encode(message))
+
+
+def demand(true: object, what: str) -> None:
+    """Raise ViolationError if it is not so."""
+    if not true:
+        raise ViolationError(what)
+
+
+def idle_log_cut_owner_gone(seed: int) -> World:
+    """The Active is dead for good, then an unclean election cuts a log to which nobody writes any more."""
+    stage = Stage(seed, "busy", "idle")
+    stage.world.start("b")
+    demand(stage.run(40, lambda: stage.complete("b")), "b never became Active")
+    stage.world.start("a")
+    stage.run(4)
+    stage.kill_for_good("b")
+    stage.cut("idle", 17)
+    demand(stage.run(60, lambda: stage.complete("a")), "a never became Active: the cut keeps it from COMPLETE")
+    stage.write("idle")
+    stage.run(30)
+    return stage.world
+
+
+def idle_log_cut_copy_kept(seed: int) -> World:
+    """The same where the generation that stands higher is kept for a topic that was deleted; both instances live."""
+    stage = Stage(seed, "busy", "idle", "gone")
+    stage.world.start("a")
+    stage.world.start("b")
+    demand(stage.run(40, lambda: stage.complete("a") or stage.complete("b")), "nobody became Active")
+    stage.world.cluster.delete("gone")
+    demand(stage.run(60, lambda: any(state.cleared for state in stage.states())), "nothing was kept")
+    stage.run(4)
+    newest = max(state.number for state in stage.states() if state.complete)
+    stage.cut("idle", 17)
+    turns = lambda: [s for s in stage.states() if s.complete and s.number > newest + 1]  # noqa: E731
+    demand(stage.run(120, turns), "no turn was taken after the cut")
+    return stage.world
+
+
+def two_histories_are_not_joined(seed: int) -> World:
+    """Instance a can reach no broker, b reads on and dies, the log is cut between the two and grows; a comes back."""
+    stage = Stage(seed, "t")
+    stage.world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    stage.world.start("b")
+    stage.run(3)
+    stage.world.alive["a"].network.brokers_down_until = stage.world.runtime.now + 1e9
+    stage.failover("b")
+
+    def taken() -> bool:
+        stage.write("t")
+        return bool(stage.complete("b"))
+
+    demand(stage.run(90, taken), "b never took its turn")
+    stage.run(6, lambda: stage.write("t"))
+    (high,) = (state.positions[stage.key("t")].offset for state in stage.complete("b")[-1:])
+    low = stage.complete("a")[-1].positions[stage.key("t")].offset
+    demand(low < high - 4, "a is not behind: this history shows nothing")
+    stage.kill_for_good("b")
+    stage.cut("t", high - 4)
+    stage.write("t", 12)
+    stage.world.alive["a"].network.brokers_down_until = 0.0
+    stage.run(40)
+    return stage.world
+
+
+HISTORIES: dict[str, Callable[[int], World]] = {
+    "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
+    "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
+    "two histories are not joined": two_histories_are_not_joined,
+}
