@@ -46,7 +46,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.pipeline import PipelineReport
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
-from sink.transcode.reference import ReferenceTranscoder
+from sink.transcode.choice import best_transcoder
 
 _LOG = structlog.get_logger()
 _ASK_AGAIN_S = 10.0
@@ -97,11 +97,12 @@ class Instance:
         )
         heartbeat_s = self._policy.heartbeat_s
         self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
+        self._transcoder = best_transcoder()
         self._runs = Runs(
             store=parts.store,
             cluster=parts.cluster,
             open_source=open_source,
-            transcoder=ReferenceTranscoder(),
+            transcoder=self._transcoder,
             policy=pipeline_policy_of(config),
             abort=self._abort,
             # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
@@ -273,7 +274,11 @@ class Instance:
         _LOG.info("reading", generation=number)
 
     def _complete(self, number: int) -> None:
-        cut = self._tasks.prove_cuts(number)  # not between commits, because brokers may take their time
+        try:
+            cut = self._tasks.prove_cuts(number)  # not between commits, because brokers may take their time
+        except TransientError as error:
+            _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
+            return
         done = threading.Event()
 
         def between_commits(writer: Any) -> None:  # noqa: ANN401 (a ChainWriter)
@@ -343,7 +348,9 @@ class Instance:
                 Position(topic=state.topics[key.topic_id].name, partition=key.partition, offset=position.offset)
                 for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
             )
-        details = {"reason": self._last.reason.value} if self._last is not None else {}
+        details = {"transcoder": self._transcoder.name}
+        if self._last is not None:
+            details["reason"] = self._last.reason.value
         if newest is not None:
             details |= _details(newest)
         if self._watch.trouble is not None:

@@ -14,7 +14,7 @@ from backup_avro.errors import PermanentError, TimedOutError
 from backup_avro.record import decode_body
 from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
-from sink.transcode.reference import ReferenceTranscoder
+from sink.transcode.choice import best_transcoder
 from spark_jobs import restore_hash
 from spark_jobs.restore_load import Cluster
 
@@ -84,7 +84,7 @@ class _Reading:
 
     def __init__(self, task: CheckTask) -> None:
         self._task = task
-        self._transcoder = ReferenceTranscoder()
+        self._transcoder = best_transcoder()
         self._at = task.start
         self.records = 0
         self.state = restore_hash.START

@@ -133,6 +133,8 @@ def _doing(one: InstanceStatus) -> str | None:
         parts.append(f"{one.base_remaining:,} offsets of the first reading to go")
     if one.doing and (one.doing != "nothing to do" or not parts):
         parts.append(one.doing)
+    if one.transcoder == "reference":  # its name; importing it would cost more than the whole command
+        parts.append("without the compiled transcoder, slow")
     parts += one.troubles
     return "; ".join(parts) or None
 

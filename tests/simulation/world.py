@@ -597,4 +597,4 @@ def wire() -> None:
     checkpoints_module.send = cast("Any", client.send)
     lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)
-    instance_module.ReferenceTranscoder = cast("Any", Transcoder)
+    instance_module.best_transcoder = cast("Any", Transcoder)

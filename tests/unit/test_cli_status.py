@@ -125,10 +125,13 @@ def test_the_table_of_instances(store: ObjectStore, capsys: pytest.CaptureFixtur
     completed(store)
     at = now_ms(store)
     details = {"phase": "scanning", "base_remaining": "12000", "reason": "nothing to do", "trouble": "orders-1: slow"}
+    details["transcoder"] = "compiled"
     heard = listening(
         message(instance="a", incarnation="0123456789", at=at - 2000, state="Catch-up", lag_records=5, details=details),
         message(instance="b", at=at - 200_000, state="Active", details={"reason": "nothing to do"}),
     )
+    slow = message(instance="a", at=at, state="Active", details={"phase": "reading", "transcoder": "reference"})
+    assert "reading; without the compiled transcoder, slow" in drawn(store, listening(slow), capsys)
     text = drawn(store, heard, capsys)
     assert re.search(
         r"^a +Catch-up +2s ago +01234567 +- +5  scanning; 12,000 offsets of the first reading to go; orders-1: slow$",

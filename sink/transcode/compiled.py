@@ -1,0 +1,70 @@
+"""The compiled transcoder: `_twin` where all is well, and the reference to say what is wrong where it is not."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import Final
+
+from backup_avro.errors import DamagedError
+from backup_avro.record import encode_prefix
+from backup_avro.varint import LONG_MAX
+from sink.transcode import _twin
+from sink.transcode.batch import decompress
+from sink.transcode.reference import BATCH_LIMIT, ReferenceTranscoder
+from sink.transcode.segment import Transcoded
+
+#: Bytes from which on a segment takes no more batches: few enough to fill blocks evenly, enough to be few objects.
+PIECE_BYTES: Final = 64 << 10
+
+_prefix = lru_cache(maxsize=4096)(encode_prefix)
+
+
+class CompiledTranscoder:
+    """`Transcoder` without the interpreter's lock. `batch_limit`: most bytes that one batch may decompress to."""
+
+    name = "compiled"
+
+    def __init__(self, *, batch_limit: int = BATCH_LIMIT) -> None:
+        self._reference = ReferenceTranscoder(batch_limit=batch_limit)
+        self._decompress = partial(_within, limit=batch_limit)
+
+    def transcode(
+        self,
+        records: bytes | memoryview,
+        *,
+        topic: str,
+        partition: int,
+        start: int,
+        until: int | None,
+        aborted: tuple[tuple[int, int], ...],
+        read_committed: bool,
+    ) -> Transcoded:
+        """See `Transcoder.transcode`; a segment may hold several batches."""
+        try:
+            found = _twin.transcode(
+                records,
+                _prefix(topic, partition),
+                start,
+                LONG_MAX if until is None else max(start, until),
+                sorted((first, producer) for producer, first in aborted) if read_committed else [],
+                read_committed,
+                self._decompress,
+                PIECE_BYTES,
+            )
+        except DamagedError:
+            found = None
+        if found is not None:
+            return found
+        return self._reference.transcode(
+            records,
+            topic=topic,
+            partition=partition,
+            start=start,
+            until=until,
+            aborted=aborted,
+            read_committed=read_committed,
+        )
+
+
+def _within(data: bytes, codec: int, *, limit: int) -> bytes:
+    return decompress(data, codec, limit)

@@ -1,0 +1,1 @@
+"""Hostile bytes against what decodes them: `make fuzz`."""
