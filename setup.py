@@ -6,13 +6,18 @@ Without a C compiler the build goes on: the twin is left out, and the transcoder
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-TWIN = Extension(
-    "sink.transcode._twin",
-    ["sink/transcode/_twin.pyx"],
-    depends=["sink/transcode/crc32c.h"],
-    include_dirs=["sink/transcode"],
-    extra_compile_args=["-O3"],
-    optional=True,
+(twin,) = cythonize(
+    [
+        Extension(
+            "sink.transcode._twin",
+            ["sink/transcode/_twin.pyx"],
+            depends=["sink/transcode/crc32c.h"],
+            include_dirs=["sink/transcode"],
+            extra_compile_args=["-O3"],
+        )
+    ],
+    build_dir="build/cython",
 )
+twin.optional = True
 
-setup(ext_modules=cythonize([TWIN], build_dir="build/cython"))
+setup(ext_modules=[twin])
