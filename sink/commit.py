@@ -19,7 +19,7 @@ from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Posi
 from backup_avro.errors import DamagedError, TransientError
 from sink.chain.writer import ChainWriter, StoppedError
 from sink.object_store.base import ObjectStore, Put, StoreTransientError
-from sink.roll import BuiltObject
+from sink.roll import Assembly
 from sink.topics import Cluster
 
 _LOG = structlog.get_logger()
@@ -31,7 +31,7 @@ _UPLOADS = 4
 class Draft:
     """What one commit adds. `names` are the topics behind its positions, to be checked against their ids."""
 
-    objects: tuple[BuiltObject, ...] = ()
+    objects: tuple[Assembly, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
     topics: tuple[Topic, ...] = ()
@@ -42,8 +42,8 @@ class Draft:
 
     @property
     def bytes(self) -> int:
-        """Bytes to be uploaded."""
-        return sum(len(item.data) for item in self.objects)
+        """Bytes held in memory until it is stored, about."""
+        return sum(item.held for item in self.objects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +124,14 @@ class Committer:
 
     def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
         began = time.monotonic()
-        list(pool.map(self._upload, draft.objects))
+        stored = list(pool.map(self._upload, draft.objects))
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
         taints = tuple(taint for taint in draft.taints if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(Kind.TAINTED, taints=taints))
             self._tell(taints, draft.names)
-        objects = tuple(_without(item.item, lost) for item in draft.objects)
+        objects = tuple(_without(item, lost) for item in stored)
         entry = _entry(
             Kind.COMMIT if objects or positions or draft.topics or draft.groups else Kind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
@@ -142,7 +142,8 @@ class Committer:
             marks=draft.marks,
         )
         written = self._writer.append(entry)
-        return Committed(entry=written, lost_topics=lost, bytes=draft.bytes, seconds=time.monotonic() - began)
+        size = sum(item.bytes for item in stored)
+        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=time.monotonic() - began)
 
     def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
         first = taints[0]
@@ -157,7 +158,9 @@ class Committer:
             "comes back, find what stops or starves this process, or raise delete.retention.ms",
         )
 
-    def _upload(self, built: BuiltObject) -> None:
+    def _upload(self, assembly: Assembly) -> StoredObject:
+        """Build an object and store it. Its bytes are let go of as soon as the store has them."""
+        built = assembly.build()
         key = built.item.key
         told = False
         while True:
@@ -173,7 +176,7 @@ class Committer:
             else:
                 if told:
                     _LOG.info("store has taken the object", key=key)
-                return
+                return built.item
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
         """Return the topic ids that are not what their names stand for any more."""

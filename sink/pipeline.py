@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypedDict
@@ -63,7 +64,8 @@ class PipelinePolicy:
     codec: str = "zstandard"
     compression_level: int | None = None
     """Applies to generations of `codec`; one that was opened with another keeps that one's own level."""
-    memory_budget: int = 256 << 20
+    memory_budget: int = 160 << 20
+    compressors: int = 2
     chunk_ceiling_s: float = 60.0
     scan_rate: int | None = None
     parallel_scans: int = 8
@@ -125,6 +127,7 @@ class Pipeline:
         self._policy = policy
         self._generation = writer.state.number
         self._drain = threading.Event()
+        self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
         self._surveyor = Surveyor(
             cluster=cluster, interval_s=policy.survey_interval_s, groups_interval_s=policy.groups_interval_s
         )
@@ -136,6 +139,7 @@ class Pipeline:
                 sync=bytes.fromhex(opening.sync),
                 block_size=policy.block_size,
                 level=policy.compression_level if policy.codec == opening.codec else None,
+                pool=self._compressors,
             ),
             transcoder=transcoder,
             read_committed=opening.isolation_level == "read_committed",
@@ -223,6 +227,7 @@ class Pipeline:
         finally:
             self._surveyor.stop()
             self._committer.finish(timeout=0.0)
+            self._compressors.shutdown(wait=False)
             for source in sources:
                 source.close()
 

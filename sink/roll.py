@@ -3,11 +3,16 @@
 Buffers are kept per partition and per lane (the tail, or one attempt at a base chunk), because an attempt may turn out
 not to count. A cut empties all buffers into objects: the partitions with most bytes get their own, the others share a
 journal. All objects of a generation have the same header and sync marker, so that blocks can be copied between them.
+
+Whoever reads does not wait for compression: blocks are compressed by other threads, and put together by whoever stores
+the object.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +21,8 @@ from backup_avro.container import Codec, encode_block, encode_header
 from sink.transcode.segment import Segment
 
 LaneKey = tuple[PartitionKey, int | None]
+_MOST_COMPRESSING = 32
+"""Blocks that wait for a thread or have one. Each is held uncompressed, so there must not be many."""
 
 
 class Names(Protocol):
@@ -35,29 +42,35 @@ class BuiltObject:
     """An object ready to be stored."""
 
     item: StoredObject
-    data: bytes
+    data: bytes | bytearray
 
 
 class _Lane:
-    """What was read of one partition in one lane since the last cut: closed blocks and the block being filled."""
+    """What was read of one partition in one lane since the last cut: closed blocks and the block being filled.
+
+    `data` are blocks, `late` those that follow and were not compressed yet at the cut. `held` are the bytes of all, as
+    far as is known: a block counts as it was until it is compressed.
+    """
 
     __slots__ = (
-        "blocks",
         "count",
+        "data",
         "first",
+        "held",
         "last",
+        "late",
         "max_timestamp",
         "min_timestamp",
         "open_bytes",
         "open_count",
         "pending",
-        "size",
         "tombstones",
     )
 
     def __init__(self) -> None:
-        self.blocks: list[bytes] = []
-        self.size = 0
+        self.data = bytearray()
+        self.late: list[Future[bytes]] = []
+        self.held = 0
         self.pending: list[bytes] = []
         self.open_bytes = 0
         self.open_count = 0
@@ -82,32 +95,95 @@ class _Lane:
         self.pending.append(segment.body)
         self.open_bytes += len(segment.body)
         self.open_count += segment.records
+        self.held += len(segment.body)
 
-    def close_block(self, codec: Codec, sync: bytes, level: int | None) -> None:
-        if self.open_count:
-            body = self.pending[0] if len(self.pending) == 1 else b"".join(self.pending)
-            block = encode_block(body, self.open_count, codec=codec, sync=sync, level=level)
-            self.blocks.append(block)
-            self.size += len(block)
-            self.pending = []
-            self.open_bytes = 0
-            self.open_count = 0
+    def whole(self) -> bytearray:
+        """Return all blocks, and let go of them."""
+        data, self.data = self.data, bytearray()
+        for block in self.late:
+            data += block.result()
+        self.late = []
+        return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """An object in the making. `held` are about the bytes that it takes in memory."""
+
+    key: str
+    journal: bool
+    header: bytes
+    groups: tuple[tuple[PartitionKey, tuple[tuple[int | None, _Lane], ...]], ...]
+
+    @property
+    def held(self) -> int:
+        """Bytes held, as far as was known at the cut."""
+        return len(self.header) + sum(lane.held for _, lanes in self.groups for _, lane in lanes)
+
+    def build(self) -> BuiltObject:
+        """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them."""
+        data: bytes | bytearray
+        pieces: list[bytes | bytearray] = [self.header]
+        at = len(self.header)
+        parts = []
+        for key, lanes in self.groups:
+            for scan, lane in lanes:
+                blocks = lane.whole()
+                pieces.append(blocks)
+                size = len(blocks)
+                parts.append(
+                    Part(
+                        key=key,
+                        first=lane.first,
+                        last=lane.last,
+                        records=lane.count,
+                        tombstones=lane.tombstones,
+                        min_timestamp=lane.min_timestamp,
+                        max_timestamp=lane.max_timestamp,
+                        start=at,
+                        end=at + size,
+                        scan=scan,
+                    )
+                )
+                at += size
+        if len(pieces) == 2:  # the usual large object, which need not be there twice
+            data = blocks
+            data[0:0] = self.header
+        else:
+            data = b"".join(pieces)
+        item = StoredObject(
+            key=self.key, journal=self.journal, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
+        )
+        return BuiltObject(item=item, data=data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compressing:
+    key: PartitionKey
+    lane: _Lane
+    block: Future[bytes]
+    size: int
 
 
 class Roller:
-    """Buffers segments and cuts them into objects. Not thread-safe. `bytes` is what it holds, compressed or not yet.
+    """Buffers segments and cuts them into objects. For one thread. `bytes` is what it holds, compressed or not yet.
 
     `level` is the codec's compression level, None for its own. It may differ between processes of one generation.
+    `pool` compresses; without one, whoever adds does.
     """
 
-    def __init__(self, *, codec: Codec, sync: bytes, block_size: int, level: int | None = None) -> None:
+    def __init__(
+        self, *, codec: Codec, sync: bytes, block_size: int, level: int | None = None, pool: Executor | None = None
+    ) -> None:
         self._codec = codec
         self._level = level
         self._sync = sync
         self._block_size = block_size
+        self._pool = None if codec is Codec.NULL else pool
         self._header = encode_header(codec=codec, sync=sync)
         self._lanes: dict[LaneKey, _Lane] = {}
         self._bytes_by_key: dict[PartitionKey, int] = {}
+        self._compressing: deque[_Compressing] = deque()
         self.bytes = 0
 
     @property
@@ -121,15 +197,43 @@ class Roller:
 
     def add(self, key: PartitionKey, scan: int | None, segments: Iterable[Segment]) -> None:
         """Take segments of one partition and lane; their offsets go on from the last ones'."""
+        self._settle()
         lane = self._lanes.get((key, scan))
         for segment in segments:
             if lane is None:
                 lane = self._lanes.setdefault((key, scan), _Lane())
-            before = lane.size + lane.open_bytes
             lane.add(segment)
+            self._account(key, len(segment.body))
             if lane.open_bytes >= self._block_size:
-                lane.close_block(self._codec, self._sync, self._level)
-            self._account(key, lane.size + lane.open_bytes - before)
+                self._close_block(key, lane)
+
+    def _close_block(self, key: PartitionKey, lane: _Lane) -> None:
+        if not lane.open_count:
+            return
+        body = lane.pending[0] if len(lane.pending) == 1 else b"".join(lane.pending)
+        count, size = lane.open_count, lane.open_bytes
+        lane.pending, lane.open_bytes, lane.open_count = [], 0, 0
+        if self._pool is None:
+            block = encode_block(body, count, codec=self._codec, sync=self._sync, level=self._level)
+            lane.data += block
+            self._compressed(key, lane, len(block) - size)
+            return
+        future = self._pool.submit(encode_block, body, count, codec=self._codec, sync=self._sync, level=self._level)
+        self._compressing.append(_Compressing(key=key, lane=lane, block=future, size=size))
+        if len(self._compressing) > _MOST_COMPRESSING:
+            self._compressing[0].block.result()
+
+    def _settle(self) -> None:
+        """Take notice of blocks that were compressed."""
+        while self._compressing and self._compressing[0].block.done():
+            found = self._compressing.popleft()
+            block = found.block.result()
+            found.lane.data += block
+            self._compressed(found.key, found.lane, len(block) - found.size)
+
+    def _compressed(self, key: PartitionKey, lane: _Lane, delta: int) -> None:
+        lane.held += delta
+        self._account(key, delta)
 
     def _account(self, key: PartitionKey, delta: int) -> None:
         self.bytes += delta
@@ -141,64 +245,43 @@ class Roller:
 
     def discard(self, key: PartitionKey, scan: int) -> None:
         """Forget what an attempt read since the last cut."""
-        lane = self._lanes.pop((key, scan), None)
-        if lane is not None:
-            self._account(key, -(lane.size + lane.open_bytes))
+        self._forget({(key, scan)} & self._lanes.keys())
 
     def drop(self, key: PartitionKey) -> None:
         """Forget everything of a partition since the last cut."""
-        for lane_key in [lane_key for lane_key in self._lanes if lane_key[0] == key]:
-            lane = self._lanes.pop(lane_key)
-            self._account(key, -(lane.size + lane.open_bytes))
+        self._forget({lane_key for lane_key in self._lanes if lane_key[0] == key})
 
-    def cut(self, names: Names, *, max_objects: int) -> list[BuiltObject]:
+    def _forget(self, lane_keys: Iterable[LaneKey]) -> None:
+        for lane_key in lane_keys:
+            lane = self._lanes.pop(lane_key)
+            self._compressing = deque(found for found in self._compressing if found.lane is not lane)
+            self._account(lane_key[0], -lane.held)
+
+    def cut(self, names: Names, *, max_objects: int) -> list[Assembly]:
         """Turn all that is held into at most `max_objects` objects (at least 2) and start afresh."""
         by_key: dict[PartitionKey, list[tuple[int | None, _Lane]]] = {}
         for (key, scan), lane in self._lanes.items():
-            lane.close_block(self._codec, self._sync, self._level)
+            self._close_block(key, lane)
             by_key.setdefault(key, []).append((scan, lane))
         for lanes in by_key.values():
             lanes.sort(key=lambda item: item[1].first)
+        for found in self._compressing:
+            found.lane.late.append(found.block)
         self._lanes = {}
         self._bytes_by_key = {}
+        self._compressing.clear()
         self.bytes = 0
-        own = sorted(by_key, key=lambda key: -sum(lane.size for _, lane in by_key[key]))
+        own = sorted(by_key, key=lambda key: -sum(lane.held for _, lane in by_key[key]))
         shared: list[PartitionKey] = []
         if len(own) > max_objects:
             own, shared = own[: max_objects - 1], sorted(own[max_objects - 1 :])
-        built = []
+        cut = []
         for key in own:
             lanes = by_key[key]
             first, last = min(lane.first for _, lane in lanes), max(lane.last for _, lane in lanes)
-            built.append(self._build(names.data(key, first, last), [(key, lanes)], journal=False))
+            groups = ((key, tuple(lanes)),)
+            cut.append(Assembly(key=names.data(key, first, last), journal=False, header=self._header, groups=groups))
         if shared:
-            built.append(self._build(names.journal(), [(key, by_key[key]) for key in shared], journal=True))
-        return built
-
-    def _build(
-        self, name: str, groups: list[tuple[PartitionKey, list[tuple[int | None, _Lane]]]], *, journal: bool
-    ) -> BuiltObject:
-        pieces = [self._header]
-        at = len(self._header)
-        parts = []
-        for key, lanes in groups:
-            for scan, lane in lanes:
-                pieces.extend(lane.blocks)
-                parts.append(
-                    Part(
-                        key=key,
-                        first=lane.first,
-                        last=lane.last,
-                        records=lane.count,
-                        tombstones=lane.tombstones,
-                        min_timestamp=lane.min_timestamp,
-                        max_timestamp=lane.max_timestamp,
-                        start=at,
-                        end=at + lane.size,
-                        scan=scan,
-                    )
-                )
-                at += lane.size
-        data = b"".join(pieces)
-        item = StoredObject(key=name, journal=journal, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts))
-        return BuiltObject(item=item, data=data)
+            rest = tuple((key, tuple(by_key[key])) for key in shared)
+            cut.append(Assembly(key=names.journal(), journal=True, header=self._header, groups=rest))
+        return cut

@@ -221,7 +221,7 @@ class MemorySettings(Section):
     """Bounds."""
 
     budget: Size = Field(
-        default=256 * 1024**2, description="bytes held between fetch and store; a full budget stops the fetch"
+        default=160 * 1024**2, description="bytes held between fetch and store; a full budget stops the fetch"
     )
 
 

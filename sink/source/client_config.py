@@ -202,8 +202,8 @@ class FetchLimits:
     """
 
     max_wait_ms: int = 500
-    max_bytes: int = 32 * _MIB
-    partition_max_bytes: int = 8 * _MIB
+    max_bytes: int = 8 * _MIB
+    partition_max_bytes: int = 2 * _MIB
     receive_bytes: int = 160 * _MIB
 
 

@@ -29,6 +29,9 @@ from backup_avro.errors import TandemError
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 
 _SIZE = struct.Struct(">i")
+_WORTH_KEEPING = 128 << 10
+_WIDE = 4
+_MOST_KEPT = 4
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -37,8 +40,8 @@ class Frame:
 
     __slots__ = ("_at", "_view")
 
-    def __init__(self, body: bytearray) -> None:
-        self._view = memoryview(body)
+    def __init__(self, body: memoryview) -> None:
+        self._view = body
         self._at = 0
 
     def __len__(self) -> int:
@@ -57,6 +60,39 @@ class Frame:
     def tell(self) -> int:
         """Where the next read starts."""
         return self._at
+
+
+class Buffers:
+    """Memory for frames, used again when nobody looks at it any more.
+
+    A megabyte that the system hands out anew costs as much time as receiving it: every page is cleared when it is
+    touched. Whether a view of a buffer is still held somewhere is what `bytearray` itself knows: it does not grow then.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """Return `size` bytes whose content is of no interest."""
+        if size < _WORTH_KEEPING:
+            return memoryview(bytearray(size))
+        for buffer in self._kept:
+            if size <= len(buffer) <= size * _WIDE and _is_free(buffer):
+                return memoryview(buffer)[:size]
+        self._kept = [buffer for buffer in self._kept if not _is_free(buffer)][-_MOST_KEPT + 1 :]
+        buffer = bytearray(size + size // 8)
+        buffer.append(0)  # makes room for one more, so that it need not move for that again
+        self._kept.append(buffer)
+        return memoryview(buffer)[:size]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    del buffer[-1]
+    return True
 
 
 def _decode_frame(parser: Any, frame: Frame) -> list[Any]:  # noqa: ANN401 - kafka-python has no types
@@ -87,6 +123,7 @@ class _WholeFrames:
         self._in_body = False
         self._filled = 0
         self._target = memoryview(bytearray(_SIZE.size))
+        self._buffers = Buffers()
 
     async def _read_from_sock(self) -> None:
         while self._read and not self._closed:
@@ -133,11 +170,11 @@ class _WholeFrames:
             if "receive_bytes" not in vars(parser):
                 parser.receive_bytes = functools.partial(_decode_frame, parser)
             self.last_read = time.monotonic()
-            connection.data_received(Frame(full.obj))  # type: ignore[arg-type]  # a memoryview of a bytearray
+            connection.data_received(Frame(full))
             return True
         (size,) = _SIZE.unpack(full)
         parser._validate_frame_size(size)  # noqa: SLF001 - see the module's docstring
-        self._target = memoryview(bytearray(size))
+        self._target = self._buffers.take(size)
         self._in_body = True
         self._filled = 0
         return False

@@ -163,7 +163,7 @@ def test_the_parser_and_the_connection() -> None:
 def test_frame() -> None:
     """A frame reads on and on like a file, without copies, and never past its end."""
     body = bytearray(b"abcdef")
-    frame = Frame(body)
+    frame = Frame(memoryview(body))
     assert bytes(frame.read(2)) == b"ab"
     assert frame.tell() == 2
     assert bytes(frame.read()) == b"cdef"

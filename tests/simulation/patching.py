@@ -39,6 +39,7 @@ MODULES = (
     "sink.drafts",
     "sink.lanes",
     "sink.pipeline",
+    "sink.roll",
     "sink.survey",
     "sink.tail",
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import fastavro
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from backup_avro.chain import Part, PartitionKey, sha256_hex
 from backup_avro.container import Codec, decode_header, decompress, encode_header, iter_blocks
 from backup_avro.record import Record, encode
-from sink.roll import BuiltObject, Roller
+from sink.roll import Assembly, BuiltObject, Roller
 from sink.transcode.segment import Segment
 
 SYNC = bytes(range(16))
@@ -57,6 +59,11 @@ def segment(batch: Sequence[Record]) -> Segment:
     )
 
 
+def cut(it: Roller, max_objects: int) -> list[BuiltObject]:
+    """Cut, and build what was cut."""
+    return [assembly.build() for assembly in it.cut(Names(), max_objects=max_objects)]
+
+
 def batch_of(of: PartitionKey, offsets: Iterable[int], **how: Iterable[int]) -> list[Record]:
     """Records of a partition whose topic's id is its name."""
     return records(of.topic_id, of.partition, offsets, tombstones=how.get("tombstones", ()))
@@ -83,7 +90,7 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
     it.add(t, 1, [segment(batch_of(t, range(5, 30)))])
     it.add(t, None, [segment(batch_of(t, range(100, 130), tombstones=[101, 102])), segment(batch_of(t, [140]))])
     it.add(u, None, [segment(batch_of(u, [1]))])
-    built = {item.item.parts[0].key: item for item in it.cut(Names(), max_objects=8)}
+    built = {item.item.parts[0].key: item for item in cut(it, 8)}
     assert set(built) == {t, u}
     item = built[t].item
     assert (item.bytes, item.sha256, item.journal) == (len(built[t].data), sha256_hex(built[t].data), False)
@@ -106,7 +113,7 @@ def test_the_rest_shares_a_journal() -> None:
     keys = [key("t", n) for n in range(6)]
     for n, of in enumerate(keys):
         it.add(of, None, [segment(batch_of(of, range(3 * n + 1)))])
-    built = it.cut(Names(), max_objects=3)
+    built = cut(it, 3)
     assert [item.item.journal for item in built] == [False, False, True]
     assert [item.item.parts[0].key for item in built[:2]] == [keys[5], keys[4]]
     shared = built[2].item.parts
@@ -121,7 +128,7 @@ def test_blocks_are_closed_when_they_are_full() -> None:
     it = roller(block_size=100)
     for offset in range(10):
         it.add(key(), None, [segment(batch_of(key(), [offset]))])
-    (built,) = it.cut(Names(), max_objects=2)
+    (built,) = cut(it, 2)
     blocks = list(iter_blocks(built.data, decode_header(built.data)))
     assert len(blocks) > 1
     assert sum(block.count for block in blocks) == 10
@@ -133,7 +140,7 @@ def test_times_of_a_part_are_its_extremes() -> None:
     it = roller()
     late, early = records("t", 0, [1, 2], timestamp=500), records("t", 0, [3], timestamp=7)
     it.add(key(), None, [segment(late), segment(early)])
-    (built,) = it.cut(Names(), max_objects=2)
+    (built,) = cut(it, 2)
     part = built.item.parts[0]
     times = [record.timestamp for record in (*late, *early)]
     assert (part.min_timestamp, part.max_timestamp) == (min(times), max(times))
@@ -173,7 +180,7 @@ def test_accounts_are_exact(steps: list[tuple[str, tuple[int, int | None], int]]
                 it.drop(of)
                 held = {lane: offsets for lane, offsets in held.items() if lane[0] != number}
             case "cut":
-                built = it.cut(Names(), max_objects=amount)
+                built = cut(it, amount)
                 assert len(built) <= amount
                 found = {
                     (part.key.partition, part.scan): [offset for _, _, offset in decoded(item, part)]
@@ -191,7 +198,7 @@ def test_nothing_gives_no_objects() -> None:
     """A commit without records has no objects."""
     it = roller()
     it.add(key(), None, [])
-    assert it.cut(Names(), max_objects=2) == []
+    assert cut(it, 2) == []
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), [(Codec.ZSTANDARD, 1, 19), (Codec.DEFLATE, 0, 9)])
@@ -201,7 +208,84 @@ def test_the_level_is_that_of_the_configuration(codec: Codec, low: int, high: in
     for level in (low, high):
         it = Roller(codec=codec, sync=SYNC, block_size=1 << 20, level=level)
         it.add(key(), None, [segment(batch_of(key(), range(2000)))])
-        (built,) = it.cut(Names(), max_objects=4)
+        (built,) = cut(it, 4)
         sizes.append(len(built.data))
         assert len(decoded(built, built.item.parts[0])) == 2000
     assert sizes[1] < sizes[0]
+
+
+class Later:
+    """An executor that does nothing until it is told to, then the last task first."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Note a task."""
+        future: Future[Any] = Future()
+        self.waiting.append((future, partial(work, *args, **kwargs)))
+        return future
+
+    def work(self) -> None:
+        """Do all that waits."""
+        while self.waiting:
+            future, task = self.waiting.pop()
+            future.set_result(task())
+
+
+@pytest.mark.parametrize("when", ["before the cut", "after the cut"])
+def test_blocks_that_others_compress(when: str) -> None:
+    """The same objects come out, whenever the blocks are ready and in whatever order."""
+    pool = Later()
+    plain = roller(Codec.ZSTANDARD, block_size=200)
+    it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=200, pool=pool)  # type: ignore[arg-type]  # submit is all
+    for offset in range(30):
+        for of in (key("t"), key("u")):
+            for each in (plain, it):
+                each.add(of, None, [segment(batch_of(of, [offset]))])
+    assert it.bytes > plain.bytes, "not compressed yet"
+    if when == "before the cut":
+        pool.work()
+        it.add(key("t"), None, [])
+        assert abs(it.bytes - plain.bytes) < 200
+    cut_later = it.cut(Names(), max_objects=8)
+    assert (it.bytes, it.largest) == (0, 0)
+    pool.work()
+    assert [built.data for built in map(Assembly.build, cut_later)] == [built.data for built in cut(plain, 8)]
+
+
+def test_what_is_forgotten_while_it_is_compressed() -> None:
+    """A given-up attempt, a topic that went: nothing of it is counted or stored."""
+    pool = Later()
+    it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=100, pool=pool)  # type: ignore[arg-type]  # submit is all
+    t, u = key("t"), key("u")
+    for offset in range(20):
+        it.add(t, 1, [segment(batch_of(t, [offset]))])
+        it.add(u, None, [segment(batch_of(u, [offset]))])
+    held = it.bytes
+    it.discard(t, 1)
+    it.discard(t, 7)
+    assert it.bytes == held // 2
+    assert not it.holds(t)
+    it.drop(u)
+    assert it.bytes == 0
+    pool.work()
+    it.add(t, 2, [segment(batch_of(t, [50]))])
+    later = it.cut(Names(), max_objects=8)
+    pool.work()
+    (built,) = map(Assembly.build, later)
+    assert [(part.first, part.last, part.scan) for part in built.item.parts] == [(50, 50, 2)]
+    assert built.item.bytes == len(built.data)
+
+
+def test_there_are_never_many_uncompressed_blocks() -> None:
+    """Whoever reads faster than others compress waits for them."""
+    with ThreadPoolExecutor(1) as pool:
+        it = Roller(codec=Codec.ZSTANDARD, sync=SYNC, block_size=1, pool=pool)
+        most = 0
+        for offset in range(500):
+            it.add(key(), None, [segment(batch_of(key(), [offset]))])
+            most = max(most, len(it._compressing))
+        assert most <= 33
+        (built,) = map(Assembly.build, it.cut(Names(), max_objects=2))
+    assert built.item.records == 500
