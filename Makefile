@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation chart-test simulate planted fuzz chaos model-check diagrams lint sandbox clean
+.PHONY: help setup demo test test-all coverage mutation bench chart-test simulate planted fuzz chaos model-check diagrams lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -67,6 +67,9 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')
+
+bench: setup ## Catch-up against baselines of the same run on a broker of its own, half an hour; QUICK=1 for the main cases
+	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
 	@PYTHONPATH=tests:avro:. $(BIN)/python -m diagrams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from dataclasses import dataclass
@@ -9,12 +10,13 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-_WORDS = [f"word{number:04d}".encode() for number in range(4096)]
+_STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
+_CITIES = ("Zurich", "Geneva", "Basel", "Bern", "Lausanne", "Winterthur", "Lucerne", "St. Gallen", "Lugano", "Chur")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a topic holds. `size` is of a value, in bytes; keys have 12 to 16."""
+    """What a topic holds. `size` is of a value, in bytes; keys have up to 11. Values are JSON, or random bytes."""
 
     records: int
     size: int
@@ -24,9 +26,9 @@ class Load:
 
     @property
     def topic(self) -> str:
-        """A name that says it all."""
-        kind = "words" if self.compressible else "random"
-        return f"bench-{self.records}-{self.size}-{self.partitions}-{self.codec}-{kind}"
+        """A short name that tells them apart: it is in every record."""
+        kind = "j" if self.compressible else "r"
+        return f"{kind}{self.size}-{self.records // 1000}k-{self.partitions}-{self.codec}"
 
 
 def fill(bootstrap: str, load: Load) -> float:
@@ -76,7 +78,11 @@ def fill(bootstrap: str, load: Load) -> float:
 def _value(rng: random.Random, load: Load) -> bytes:
     if not load.compressible:
         return rng.randbytes(load.size)
-    out = b""
-    while len(out) < load.size:
-        out += rng.choice(_WORDS) + b" "
-    return out[: load.size]
+    items: list[dict[str, object]] = []
+    document = {"id": f"{rng.getrandbits(48):012x}", "state": rng.choice(_STATES), "city": rng.choice(_CITIES)}
+    while True:
+        text = json.dumps(document | ({"items": items} if items else {}), separators=(",", ":")).encode()
+        if len(text) >= load.size:
+            return text[: load.size]
+        sku = f"{rng.randrange(10_000):06d}"
+        items.append({"sku": sku, "amount": rng.randrange(1, 20), "price": rng.randrange(100, 100_000) / 100})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a run did: `bytes` of record batches as the broker sent them, `peak_mb` of resident memory."""
+    """What a run did: `bytes` as its kind counts them, `peak_mb` of resident memory."""
 
     records: int
     bytes: int
@@ -29,7 +29,7 @@ class Run:
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes of record batches per second."""
+        """Megabytes per second."""
         return self.bytes / self.seconds / 1e6
 
 

@@ -185,7 +185,7 @@ class ObjectSettings(Section):
         BeforeValidator(lambda codec: "null" if codec is None else codec),
     ] = Field(default="zstandard", description="compression of Avro blocks; `null` for none")
     compression_level: int | None = Field(
-        default=None, description="zstandard 1 to 22, deflate 0 to 9; left out: the codec's own"
+        default=None, description="zstandard 1 to 22, deflate 0 to 9; left out: the codec's own, zstandard's is 1"
     )
 
     @model_validator(mode="after")

@@ -1,0 +1,212 @@
+"""`make bench`: fill topics on a broker of its own, measure, print a table and a line per target.
+
+Every figure stands beside baselines of the same run, because machines differ and are not always alone. Each run is a
+process of its own; the middle one of three counts. Exit code 0: all targets met. 3: at least one was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from bench.load import Load, fill
+from bench.measured import Run, spawn
+from bench.servers import BenchKafka
+
+_HERE = Path(__file__).parent
+_SMALL = Load(records=2_000_000, size=100)
+_LARGE = Load(records=600_000, size=1000)
+_LONG = Load(records=20_000_000, size=100)
+_WIDE = Load(records=2_000_000, size=100, partitions=64)
+_OTHERS = (
+    Load(records=2_000_000, size=100, compressible=False),
+    Load(records=600_000, size=1000, compressible=False),
+    Load(records=2_000_000, size=100, codec="lz4"),
+    Load(records=2_000_000, size=100, codec="zstd"),
+    Load(records=600_000, size=1000, codec="lz4"),
+    Load(records=600_000, size=1000, codec="zstd"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure of the table: the middle one of its runs."""
+
+    case: str
+    what: str
+    runs: tuple[Run, ...]
+
+    @property
+    def middle(self) -> Run:
+        """The run of the median time."""
+        return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A target and what was measured."""
+
+    name: str
+    figure: str
+    target: str
+    met: bool
+
+
+@dataclass(slots=True)
+class Bench:
+    """What was measured so far."""
+
+    kafka: BenchKafka
+    folder: Path
+    repeat: int
+    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
+
+    def fill(self, load: Load) -> None:
+        """Fill a topic."""
+        _say(f"filling {load.topic}")
+        fill(self.kafka.bootstrap, load)
+
+    def run(self, load: Load, what: str, once: Callable[[], Run], *, repeat: int | None = None) -> Row:
+        """Measure, and print the middle run."""
+        row = Row(case=load.topic, what=what, runs=tuple(once() for _ in range(repeat or self.repeat)))
+        self.rows[load.topic, what] = row
+        middle = row.middle
+        _say(
+            f"  {what:<22} {middle.rate:>12,.0f} records/s {middle.mb_per_s:>8.0f} MB/s {middle.seconds:>7.2f} s "
+            f"cpu {middle.cpu_s:>6.2f} s  peak {middle.peak_mb:>4.0f} MB"
+        )
+        return row
+
+    def baseline(self, load: Load, kind: str, *, repeat: int | None = None) -> Row:
+        """Measure one of the baselines."""
+        arguments = (kind, self.kafka.bootstrap, load.topic, str(load.partitions), str(load.records))
+        return self.run(load, kind, lambda: spawn("baselines", *arguments), repeat=repeat)
+
+    def catch_up(self, load: Load, codec: str = "zstandard") -> Row:
+        """Measure a catch-up into a folder."""
+        sent = self.rows[load.topic, "raw"].middle.bytes
+
+        def once() -> Run:
+            with tempfile.TemporaryDirectory(dir=self.folder) as root:
+                run = spawn("catch_up", self.kafka.bootstrap, load.topic, Path(root).as_uri(), codec)
+            return replace(run, bytes=sent)  # as all others count, not what was stored
+
+        return self.run(load, f"catch-up, {codec}", once)
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each figure")
+    parser.add_argument("--quick", action="store_true", help="only what the targets of small and large records need")
+    words = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
+        folder = Path(name)
+        (folder / "kafka").mkdir()
+        kafka = BenchKafka(folder / "kafka")
+        kafka.start()
+        try:
+            bench = Bench(kafka, folder, words.repeat)
+            verdicts = list(_measure(bench, quick=words.quick))
+        finally:
+            kafka.kill()
+    for verdict in verdicts:
+        _say(f"{verdict.name:<44} {verdict.figure:>14}  {verdict.target:>14}  {'met' if verdict.met else 'MISSED'}")
+    if not words.quick:
+        _keep(bench, verdicts)
+    return 0 if all(verdict.met for verdict in verdicts) else 3
+
+
+def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
+    yield from _alone(bench)
+    for load, times in ((_SMALL, 7.0), (_LARGE, 2.0)):
+        bench.fill(load)
+        raw, count = bench.baseline(load, "raw"), bench.baseline(load, "count")
+        bench.baseline(load, "obvious", repeat=1)
+        ours = bench.catch_up(load)
+        bench.catch_up(load, "null")
+        size = f"{load.size} B"
+        yield at_least(f"catch-up, {size}, against a consumer that counts", ours.middle.rate / count.middle.rate, times)
+        yield at_least(f"catch-up, {size}, against raw bytes", ours.middle.rate / raw.middle.rate, 0.2)
+        yield at_most(f"peak memory, {size}, MB", max(run.peak_mb for run in ours.runs), 300)
+        if load is _SMALL:
+            yield at_most("CPU seconds, 100 B, against a consumer that counts", _cpu(ours) / _cpu(count), 1 / 3)
+    if quick:
+        return
+    small = bench.rows[_SMALL.topic, "catch-up, zstandard"].middle.rate
+    bench.fill(_WIDE)
+    bench.baseline(_WIDE, "raw")
+    yield at_least("64 partitions instead of 4", bench.catch_up(_WIDE).middle.rate / small, 0.9)
+    bench.fill(_LONG)
+    bench.baseline(_LONG, "raw", repeat=1)
+    ratio = bench.catch_up(_LONG).middle.rate / small
+    yield Verdict(
+        name="10 times the records", figure=f"{ratio:.2f} x", target="0.85 to 1.15 x", met=0.85 <= ratio <= 1.15
+    )
+    for load in _OTHERS:
+        bench.fill(load)
+        bench.baseline(load, "raw")
+        bench.baseline(load, "count")
+        bench.catch_up(load)
+
+
+def _alone(bench: Bench) -> Iterator[Verdict]:
+    for size in (100, 1000):
+        load = Load(records=0, size=size, compressible=False)
+        alone = bench.run(load, "transcoder alone", lambda size=size: spawn("transcoder", str(size)))  # type: ignore[misc]
+        if size == 100:
+            rate = alone.middle.records / alone.middle.cpu_s / 1e6
+            yield at_least("transcoder, one core, million records/s", rate, 6.0)
+
+
+def _cpu(row: Row) -> float:
+    return statistics.median(run.cpu_s for run in row.runs)
+
+
+def at_least(name: str, figure: float, target: float) -> Verdict:
+    """Return whether a figure is high enough."""
+    return Verdict(name=name, figure=f"{figure:.2f}", target=f">= {target:.2f}", met=figure >= target)
+
+
+def at_most(name: str, figure: float, target: float) -> Verdict:
+    """Return whether a figure is low enough."""
+    return Verdict(name=name, figure=f"{figure:.2f}", target=f"<= {target:.2f}", met=figure <= target)
+
+
+def _keep(bench: Bench, verdicts: list[Verdict]) -> None:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    document = {
+        "date": today,
+        "command": "make bench",
+        "commit": commit.strip(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.machine()},
+        "rows": [
+            {"case": row.case, "what": row.what, "runs": [asdict(run) for run in row.runs]}
+            for row in bench.rows.values()
+        ],
+        "targets": [asdict(verdict) for verdict in verdicts],
+    }
+    path = _HERE / "results" / f"{today}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    _say(f"written: {path}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
