@@ -151,6 +151,12 @@ def test_who_need_not_be_reached() -> None:
     assert obstacles(mine, [complete_generation(1, {U: 99}).state], ONE) == []
 
 
+def test_what_is_being_cleared_is_no_obstacle_even_where_it_stays() -> None:
+    """What stays of it stays, whoever is complete."""
+    older = complete_generation(1, {K: 10, U: 10}).seal().clearing(stays=[K])
+    assert obstacles(opened(3, offset=9).state, [older.state], ONE) == []
+
+
 def test_a_cut_log_is_reached() -> None:
     """What the log no longer holds can't be waited for, but only a newer epoch at head proves that."""
     cut = opened(2, offset=9, epoch=2, head_at=30).state
@@ -354,5 +360,7 @@ def test_what_the_brokers_need_not_be_asked() -> None:
     assert shortfalls(opened(2, offset=9, epoch=-1, head_at=30).state, [older.state], ONE) == []
     unknown = generation(1, 10, epoch=-1, head_at=20)
     assert shortfalls(opened(2, offset=9, epoch=-1, head_at=30).state, [unknown.state], ONE) == []
+    first = generation(1, 10, epoch=0, head_at=20)
+    assert shortfalls(opened(2, offset=9, epoch=0, head_at=30).state, [first.state], ONE) == [Shortfall(1, K, 10)]
     half = opened(2, offset=8, head_at=30, base=Base(start=0, end=9, leader=1))
     assert shortfalls(half.state, [older.state], ONE) == []

@@ -545,6 +545,38 @@ def test_a_story(seen: Observation, role: Role, actions: tuple[decisions.Action,
     assert (decision.role, decision.reason) == (role, reason)
 
 
+def test_an_idle_log_that_may_have_been_cut_is_asked_about() -> None:
+    """COMPLETE is tried, because before it the brokers are asked; nothing else may be in the way."""
+    former = peers(1, offset=10)
+    now = complete_generation(2, {K: 9}, head_at=30)
+    short = Chain(number=2, instance="a", incarnation="a-1").open().commit({K: now.state.positions[K]})
+    seen = look(former, short, pipelines={2: RUNNING})
+    assert decisions.decide(Role.CATCH_UP, seen, POLICY).actions == (
+        Complete(generation=2, reason=Reason.READ_THROUGH),
+    )
+    early = Chain(number=2, instance="a", incarnation="a-1").open()
+    early.commit({K: replace(now.state.positions[K], head_at=1)})
+    seen = look(former, early, pipelines={2: RUNNING})
+    assert decisions.decide(Role.CATCH_UP, seen, POLICY).actions == ()
+
+
+def test_a_failed_pipeline_of_an_active_without_successor_is_started_after_a_rest() -> None:
+    """The ordinary case of trouble: nobody else has what it has."""
+    failed = replace(RUNNING, failed_mono=497.0)
+    found = decisions.decide(Role.ACTIVE, look(mine(1), pipelines={1: failed}), POLICY)
+    assert found.actions == ()
+    failed = replace(RUNNING, failed_mono=495.0)
+    found = decisions.decide(Role.ACTIVE, look(mine(1), pipelines={1: failed}), POLICY)
+    assert found.actions == (StartPipeline(generation=1, reason=Reason.RESTARTED),)
+
+
+def test_why_nothing_is_claimed() -> None:
+    """No answer of the brokers is one thing, none of the topics another."""
+    assert (
+        decisions.decide(Role.PASSIVE, look(guarded=None, topicless=True), POLICY).reason is Reason.WAITING_FOR_TOPICS
+    )
+
+
 def test_halted_stays_halted() -> None:
     """Whatever is seen."""
     assert decisions.decide(Role.HALTED, look(), POLICY).role is Role.HALTED

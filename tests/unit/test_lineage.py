@@ -271,17 +271,24 @@ def test_what_the_log_still_has_is_sealed_and_goes() -> None:
 @pytest.mark.parametrize(
     ("epochs", "second", "error"),
     [
-        ({3: (3, 12), 5: (5, 13)}, 15, NotProvenError),
-        ({3: (3, 12), 5: (5, 9)}, 9, NotProvenError),
+        (
+            {3: (3, 12), 5: (5, 13)},
+            15,
+            r"was cut below what generation 2 read \(15\), so it can't stand for generation 1",
+        ),
+        ({3: (3, 12), 5: (4, 16)}, 15, r"was cut below what generation 2 read \(15\)"),
+        (
+            {3: (3, 12), 5: (5, 9)},
+            9,
+            "generation 2 stands at 9 in t-0, below generation 1 at 10, which the log still has",
+        ),
     ],
-    ids=["the newer one was cut itself", "the newer one is behind"],
+    ids=["the newer one was cut itself", "another epoch stands there", "the newer one is behind"],
 )
-def test_a_newer_one_that_can_not_stand_for_it(
-    epochs: dict[int, tuple[int, int]], second: int, error: type[Exception]
-) -> None:
+def test_a_newer_one_that_can_not_stand_for_it(epochs: dict[int, tuple[int, int]], second: int, error: str) -> None:
     """Not sealed: another one will come, or this one will get there."""
     world = World(epochs, second=second)
-    with pytest.raises(error):
+    with pytest.raises(NotProvenError, match=error):
         world.tasks.seal(1, 2)
     assert world.kinds() == []
 
@@ -359,7 +366,14 @@ def test_a_log_that_was_cut_is_not_what_was_read() -> None:
     assert prover.has_read_this(state, [world.key])
     world.epochs = {3: (3, 9), 5: (5, 15)}
     assert not prover.has_read_this(state, [world.key])
+    world.epochs = {3: (2, 12), 0: (0, 9), -1: (-1, -1)}
+    assert not prover.has_read_this(state, [world.key]), "another epoch stands there"
+    state.positions[world.key] = replace(state.positions[world.key], epoch=0)
+    assert not prover.has_read_this(state, [world.key]), "zero is an epoch"
+    state.positions[world.key] = replace(state.positions[world.key], epoch=-1)
+    assert prover.has_read_this(state, [world.key]), "nobody knows one: there is nothing to ask"
     world.cluster.hidden.add("t")
+    state.positions[world.key] = replace(state.positions[world.key], epoch=0)
     with pytest.raises(TransientError, match="t-0"):
         prover.has_read_this(state, [world.key])
 
@@ -407,18 +421,18 @@ def test_an_idle_log_that_was_cut_does_not_keep_the_next_one_from_complete() -> 
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "why"),
     [
-        pytest.param((3, 10), id="the log has it all, the end was named too early"),
-        pytest.param((3, 9), id="the log was cut, but has more than what was read of it"),
-        pytest.param((3, 7), id="the log was cut below both"),
-        pytest.param((2, 12), id="the log is another one"),
+        pytest.param((3, 10), "which the log still has", id="the log has it all, the end was named too early"),
+        pytest.param((3, 9), "whose log has what generation 1 read up to 9", id="the log was cut, but has more of it"),
+        pytest.param((3, 7), "the log of t-0 was cut below", id="the log was cut below both"),
+        pytest.param((2, 12), "the log of t-0 was cut below", id="the log is another one"),
     ],
 )
-def test_a_shortfall_that_is_one(answer: tuple[int, int]) -> None:
+def test_a_shortfall_that_is_one(answer: tuple[int, int], why: str) -> None:
     """Not now: it will get there, be told that its log was cut, or another one is built."""
     turn = Turn(answer)
-    with pytest.raises(NotProvenError):
+    with pytest.raises(NotProvenError, match=why):
         turn.tasks.prove_cuts(2)
 
 
