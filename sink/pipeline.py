@@ -217,7 +217,7 @@ class Pipeline:
             tail = TailLane(self._board, sources[0], patience_s=patience_s)
             base = BaseLane(self._board, sources[1], parallel=self._policy.parallel_scans, rate=self._policy.scan_rate)
             self._lanes = (tail, base)
-            self._read(sources[0], tail, base)
+            self._read(sources[1], tail, base)
             self._finish()
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
             _LOG.error("pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__)
@@ -232,13 +232,14 @@ class Pipeline:
                 source.close()
 
     def _read(self, source: Source, tail: TailLane, base: BaseLane) -> None:
+        # Log ends are looked up by the base's `source`: so both are connected before there is anything to read.
         while not self._drain.is_set():
             self._collect()
             survey = self._surveyor.take()
             if survey is not None:
                 self._survey(survey, source, tail, base)
             if self._board.roller.bytes + self._in_flight < self._policy.memory_budget:
-                tail.step(0.0 if base.busy else _IDLE_POLL_S)
+                tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
                 for tp, leader in tail.moved:
                     base.leader_moved(tp, leader)
                 tail.moved.clear()

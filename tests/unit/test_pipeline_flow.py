@@ -377,7 +377,8 @@ def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
     bench.until(through(2))
     bench.cluster.topics = {"u": other}
     source = bench.log.sources[0]
-    source.ends[TopicPartition("u", 0)] = (0, 0)
+    for lane in bench.log.sources:
+        lane.ends[TopicPartition("u", 0)] = (0, 0)
     state = bench.until(lambda state: "t" in state.topics and state.topics["t"].removed)
     assert bench.stored(state) == [0, 1]
     assert T0 not in source.positions
