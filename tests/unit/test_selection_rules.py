@@ -316,6 +316,14 @@ def test_what_was_deleted_by_offset_is_left_out_whoever_has_it() -> None:
     assert offsets(found) == list(range(12, 20))
 
 
+def test_what_lies_beyond_a_cut_is_no_doubtful_tail() -> None:
+    """The newer generation adds what the log kept; what was cut off is of a history that the log has left."""
+    older = complete_generation(1, {K: 20})
+    newer = grown(complete_generation(2, {K: 30}), K, 40).taint(35, cut_at=25)
+    found = only(select(states(older, newer)))
+    assert (found.sound, found.end, found.generations, found.warning) == (25, 25, (1, 2), None)
+
+
 def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     """The log was cut twice while one of them was away: that one has less, of a history that was left earlier."""
     read_on = complete_generation(1, {K: 25}, epoch=5).taint(25, cut_at=20)
@@ -325,6 +333,15 @@ def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     assert only(select(states(read_on, left), number=2)).sound == 7
     further = complete_generation(3, {K: 24}, epoch=5).taint(24, cut_at=20)
     assert only(select(states(read_on, left, further))).generations == (1,)
+
+
+def test_objects_below_the_log_start_are_not_read() -> None:
+    """Nor are those that end where it is."""
+    chain = grown(grown(complete_generation(1, {K: 10}), K, 20), K, 30, log_start=20)
+    found = only(select(states(chain)))
+    assert [(piece.part.first, piece.part.last) for piece in found.slices] == [(20, 29)]
+    chain.commit({K: replace(chain.state.positions[K], log_start=30)})
+    assert only(select(states(chain))).slices == ()
 
 
 def test_a_log_start_that_any_generation_of_this_history_knows_counts() -> None:
