@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.load import Load, fill
 from bench.measured import Run, spawn
 from bench.servers import BenchKafka
+from controller.sandbox.s3 import REGION, S3Server
 
 _HERE = Path(__file__).parent
 _SMALL = Load(records=2_000_000, size=100)
@@ -92,16 +93,28 @@ class Bench:
         arguments = (kind, self.kafka.bootstrap, load.topic, str(load.partitions), str(load.records))
         return self.run(load, kind, lambda: spawn("baselines", *arguments), repeat=repeat)
 
-    def catch_up(self, load: Load, codec: str = "zstandard") -> Row:
-        """Measure a catch-up into a folder."""
+    def catch_up(self, load: Load, codec: str = "zstandard", *, s3: S3Server | None = None) -> Row:
+        """Measure a catch-up into a folder, or into a bucket."""
         sent = self.rows[load.topic, "raw"].middle.bytes
 
         def once() -> Run:
             with tempfile.TemporaryDirectory(dir=self.folder) as root:
-                run = spawn("catch_up", self.kafka.bootstrap, load.topic, Path(root).as_uri(), codec)
+                section = {"root": Path(root).as_uri()} if s3 is None else _section(s3)
+                run = spawn("catch_up", self.kafka.bootstrap, load.topic, codec, json.dumps(section))
             return replace(run, bytes=sent)  # as all others count, not what was stored
 
-        return self.run(load, f"catch-up, {codec}", once)
+        return self.run(load, f"catch-up, {codec}" + (", S3" if s3 else ""), once)
+
+
+def _section(s3: S3Server) -> dict[str, str]:
+    return {
+        "root": f"s3://{s3.bucket}/bench",
+        "endpoint_url": s3.endpoint_url,
+        "addressing_style": "path",
+        "region": REGION,
+        "access_key_id": s3.key.access_key,
+        "secret_access_key": s3.key.secret_key,
+    }
 
 
 def main() -> int:
@@ -143,6 +156,14 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
             yield at_most("CPU seconds, 100 B, against a consumer that counts", _cpu(ours) / _cpu(count), 1 / 3)
     if quick:
         return
+    (bench.folder / "s3").mkdir()
+    s3 = S3Server(bench.folder / "s3")
+    s3.start()
+    try:
+        for load in (_SMALL, _LARGE):
+            bench.catch_up(load, s3=s3)
+    finally:
+        s3.kill()
     small = bench.rows[_SMALL.topic, "catch-up, zstandard"].middle.rate
     bench.fill(_WIDE)
     bench.baseline(_WIDE, "raw")

@@ -1,7 +1,11 @@
-"""A generation from its claim until all is committed: `python -m bench.catch_up BOOTSTRAP TOPIC ROOT CODEC`."""
+"""A generation from its claim until all is committed: `python -m bench.catch_up BOOTSTRAP TOPIC CODEC STORE`.
+
+STORE is the `store` section of a configuration, as JSON.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -11,9 +15,8 @@ from backup_avro.chain import Opening
 from bench.measured import measured, report
 from controller.config import Config
 from controller.guard import GuardedCluster
-from controller.wiring import pipeline_policy_of
+from controller.wiring import pipeline_policy_of, store_of
 from sink.chain.writer import Identity, claim
-from sink.object_store import open_store
 from sink.pipeline import Phase, Pipeline
 from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
@@ -22,7 +25,7 @@ from sink.transcode.choice import best_transcoder
 
 def main() -> None:
     """Run once."""
-    bootstrap, topic, root, codec = sys.argv[1:5]
+    bootstrap, topic, codec, section = sys.argv[1:5]
     config = Config.model_validate(
         {
             "pair": f"bench-{uuid.uuid4().hex[:8]}",
@@ -30,11 +33,11 @@ def main() -> None:
             "instances": ["a", "b"],
             "kafka": {"bootstrap.servers": bootstrap},
             "topics": {"include": [topic]},
-            "store": {"root": root},
+            "store": json.loads(section),
             "object": {"codec": codec},
         }
     )
-    store = open_store(root)
+    store = store_of(config)
     admin = ClusterAdmin({"bootstrap.servers": bootstrap})
     who = Identity(pair=config.pair, instance="a", incarnation=uuid.uuid4().hex, cluster_id=admin.cluster_id())
     abort = threading.Event()

@@ -89,8 +89,9 @@ class S3Store:
         threshold = self._settings.multipart_threshold
         if self._multipart and threshold is not None and len(view) > threshold:
             return self._put_in_parts(key, view, self._settings.multipart_part_size)
-        chunk = body if isinstance(body, bytes) else bytes(view)
-        extra = self._encryption | (crc32c_of(chunk) if self._settings.put_crc32c else {})
+        # An object of the sink is a bytearray of tens of megabytes, and botocore takes it as it is.
+        chunk: bytes = body if isinstance(body, bytes | bytearray) else bytes(view)  # type: ignore[assignment]
+        extra = self._encryption | (crc32c_of(bytes(chunk)) if self._settings.put_crc32c else {})
 
         def put() -> Put:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=chunk, IfNoneMatch="*", **extra)
