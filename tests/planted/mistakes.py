@@ -20,8 +20,11 @@ MISTAKES = (
     Mistake(
         name="a commit names objects before they are stored",
         file="sink/commit.py",
-        old="        list(pool.map(self._upload, draft.objects))\n",
-        new="        uploads = [pool.submit(self._upload, item) for item in draft.objects]\n        del uploads\n",
+        old="        stored = list(pool.map(self._upload, draft.objects))\n",
+        new="        built = [item.build() for item in draft.objects]\n"
+        "        stored = [item.item for item in built]\n"
+        "        for item in built:\n"
+        "            pool.submit(self._store.put_if_absent, item.item.key, item.data)\n",
     ),
     Mistake(
         name="cleared because any newer generation is complete",
