@@ -33,7 +33,7 @@ from sink.chain.pins import Pin
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
 
 _LOG = structlog.get_logger()
-FORGOTTEN_AFTER_MS = 7 * 86_400_000
+_FORGOTTEN_AFTER_MS = 7 * 86_400_000
 """How long one that failed, or may no longer be kept, is still listed: a daily one would cost more with every day."""
 
 
@@ -106,10 +106,11 @@ def listing(store: ObjectStore, pair: str) -> Listing:
     )
 
 
-def delete(store: ObjectStore, pair: str, checkpoint_id: str) -> bool:
+def delete(store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | None = None) -> bool:
     """Delete a checkpoint, its outcome and its pins; return whether there was one. Nothing is left to do twice.
 
-    What an Active that is about to complete it puts meanwhile is swept by its owner. Raises errors of the store.
+    With `only`, a nonce, another one that has its id now is left alone. What an Active that is about to complete it
+    puts meanwhile is swept by its owner. Raises errors of the store.
     """
     key = layout.checkpoint_key(pair, check_id(checkpoint_id))
     try:
@@ -119,6 +120,8 @@ def delete(store: ObjectStore, pair: str, checkpoint_id: str) -> bool:
     except DamagedError as error:
         _LOG.warning("a checkpoint can't be read; it is deleted as asked", key=key, error=str(error))
         nonce = None
+    if only is not None and nonce != only:
+        return False
     store.delete([key])
     if nonce is not None:
         mine = [pin for pin in pins.list_pins(store, pair) if _nonce_of(pin) == nonce]
@@ -156,9 +159,9 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
     found = [pin for pin in pins.list_pins(store, pair) if pin.lasting]
     known = listing(store, pair)
     for item in known.checkpoints:
-        if forgotten(item, now):
+        if _forgotten(item, now):
             _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
-            delete(store, pair, item.request.id)
+            delete(store, pair, item.request.id, only=item.request.nonce)
     if not known.damaged:  # else a pin might belong to what can't be read
         found = _sweep(store, pair, found, known.checkpoints)
     held: dict[int, tuple[str, ...]] = {}
@@ -168,12 +171,12 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
     return Look(open=tuple(item.request for item in known.checkpoints if item.outcome is None), held=held)
 
 
-def forgotten(item: Checkpoint, now: int) -> bool:
+def _forgotten(item: Checkpoint, now: int) -> bool:
     """Whether a checkpoint was of no use for so long that nobody looks for it. `now` is ms by the store's clock."""
     if item.outcome is None:
         return False
     over = item.request.keep_until if item.outcome.completed else item.outcome.at
-    return over is not None and now > over + FORGOTTEN_AFTER_MS
+    return over is not None and now > over + _FORGOTTEN_AFTER_MS
 
 
 def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Iterable[Checkpoint]) -> list[Pin]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
@@ -477,3 +478,32 @@ def test_a_checkpoint_that_is_kept_for_good_or_open_is_never_forgotten(store: Me
     assert set(store.objects) == before
     assert [item.id for item in found.open] == ["open"]
     assert list(found.held) == [1]
+
+
+def test_one_that_was_asked_for_anew_is_not_forgotten(store: MemoryStore) -> None:
+    """A person deletes the old one while it is looked at, and asks for another one under its name."""
+    settled(store, request(store), generation=None)
+
+    def anew(operation: str, _: str) -> None:
+        if operation == "delete" or not armed:
+            return
+        armed.clear()
+        checkpoints.delete(store, PAIR, "nightly")
+        request(store, nonce="c" * 32)
+
+    armed: list[bool] = []
+    listed = checkpoints.listing
+
+    def slow(*where: Any) -> checkpoints.Listing:
+        found = listed(*where)
+        armed.append(True)
+        return found
+
+    checkpoints.listing, store.before = slow, anew  # type: ignore[assignment]  # a look that takes its time
+    try:
+        checkpoints.look(store, PAIR, store.clock_ms + 2 * WEEK_MS)
+    finally:
+        checkpoints.listing = listed
+    found = checkpoints.find(store, PAIR, "nightly")
+    assert found is not None
+    assert found.request.nonce == "c" * 32
