@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from bench.load import Load, fill
@@ -184,7 +185,7 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
 def _alone(bench: Bench) -> Iterator[Verdict]:
     for size in (100, 1000):
         load = Load(records=0, size=size, compressible=False)
-        alone = bench.run(load, "transcoder alone", lambda size=size: spawn("transcoder", str(size)))  # type: ignore[misc]
+        alone = bench.run(load, "transcoder alone", partial(spawn, "transcoder", str(size)))
         if size == 100:
             rate = alone.middle.records / alone.middle.cpu_s / 1e6
             yield at_least("transcoder, one core, million records/s", rate, 6.0)

@@ -6,6 +6,7 @@ and writes Avro files with fastavro.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -24,18 +25,18 @@ def raw(bootstrap: str, topic: str, partitions: int) -> tuple[int, int]:
     """Receive everything; look at nothing but where it ends."""
     with RawFetcher({"bootstrap.servers": bootstrap}, read_committed=True) as fetcher:
         ends = fetcher.end_offsets([(topic, number) for number in range(partitions)])
-        left = dict(ends)
+        left = {tuple(place): end for place, (end, _) in ends.items()}
         for place in ends:
             fetcher.assign(place, 0)
         size = 0
         while left:
             for event in fetcher.poll(1.0):
                 if isinstance(event, Fetched):
-                    place = type(next(iter(ends)))(event.topic, event.partition)
+                    place = (event.topic, event.partition)
                     following, epoch = end_of(event.records, event.fetch_offset)
                     size += len(event.records)
                     fetcher.advance(place, following, epoch)
-                    if following >= ends[place][0]:
+                    if following >= left.get(place, 0):
                         left.pop(place, None)
         return sum(end for end, _ in ends.values()), size
 
@@ -73,7 +74,7 @@ def count(bootstrap: str, topic: str, partitions: int, records: int) -> tuple[in
 def obvious(bootstrap: str, topic: str, partitions: int, records: int) -> tuple[int, int]:
     """Decode, and write one file per partition."""
     client = consumer(bootstrap, topic, partitions)
-    schema = fastavro.parse_schema(__import__("json").loads(SCHEMA_JSON))
+    schema = fastavro.parse_schema(json.loads(SCHEMA_JSON))
     pending: dict[int, list[dict[str, object]]] = {number: [] for number in range(partitions)}
     seen = 0
     with tempfile.TemporaryDirectory() as folder:

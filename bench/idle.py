@@ -25,6 +25,8 @@ from sink.object_store import open_store
 _TOPICS, _PARTITIONS = 10, 100
 _PAIR = "idle"
 _PATIENCE_S = 300.0
+_SETTLE_S = 20.0
+"""What COMPLETE brings with it is over by then."""
 
 
 def main() -> None:
@@ -41,7 +43,7 @@ def main() -> None:
             _fill(kafka.bootstrap)
             processes += [_start(folder, kafka.bootstrap, instance) for instance in ("a", "b")]
             _wait(folder, processes)
-            time.sleep(20)
+            time.sleep(_SETTLE_S)
             before = [_cpu_s(process.pid) for process in processes]
             time.sleep(seconds)
             after = [_cpu_s(process.pid) for process in processes]

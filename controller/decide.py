@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from backup_avro import coverage
 from backup_avro.chain import Clearing
+from backup_avro.coverage import Shortfall
 from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller.observation import Observation, PipelineState, Policy, Role
@@ -76,10 +77,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
-    """Confirm the stored objects and append COMPLETE."""
+    """Confirm the stored objects and append COMPLETE. `maybe_cut`: what the brokers have to be asked about before."""
 
     generation: int
     reason: Reason
+    maybe_cut: tuple[Shortfall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,10 +230,10 @@ def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> 
     if start or seen.guarded is None:
         return start
     # Whether a log was cut is asked of the brokers before COMPLETE, because the chains can't tell.
-    maybe_cut = coverage.shortfalls(generation, seen.generations, seen.guarded)
+    maybe_cut = tuple(coverage.shortfalls(generation, seen.generations, seen.guarded))
     if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
-    return [Complete(generation=number, reason=Reason.READ_THROUGH)]
+    return [Complete(generation=number, reason=Reason.READ_THROUGH, maybe_cut=maybe_cut)]
 
 
 def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation, policy: Policy) -> list[Action]:

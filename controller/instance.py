@@ -246,8 +246,8 @@ class Instance:
             case Drain(generation=number, reason=reason):
                 _LOG.info("draining", generation=number, reason=reason.value)
                 self._runs.drain(number)
-            case Complete(generation=number):
-                self._task(action, lambda: self._complete(number))
+            case Complete(generation=number, maybe_cut=maybe_cut):
+                self._task(action, lambda: self._complete(number, ask_brokers=bool(maybe_cut)))
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self._tasks.seal(number, successor))
             case Clear(generation=number, clearing=clearing):
@@ -273,9 +273,9 @@ class Instance:
         self._runs.start(writer or self._tasks.reload(number), resumed=resumed)
         _LOG.info("reading", generation=number)
 
-    def _complete(self, number: int) -> None:
-        try:
-            cut = self._tasks.prove_cuts(number)  # not between commits, because brokers may take their time
+    def _complete(self, number: int, *, ask_brokers: bool) -> None:
+        try:  # not between commits, because brokers may take their time
+            cut = self._tasks.prove_cuts(number) if ask_brokers else frozenset()
         except TransientError as error:
             _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))
             return

@@ -6,7 +6,7 @@ bytes, says what it is. So the twin has to know right from wrong, but only one o
 read before it is known to be there; what a length claims is compared with what is left before it is used.
 """
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -74,7 +74,6 @@ cdef struct Wanted:
     size_t prefix_size
     int64_t start
     int64_t stop
-    size_t piece_bytes
 
 cdef struct Aborted:
     int64_t *producers  # of the listed transactions, by their first offset
@@ -431,7 +430,7 @@ def transcode(
         bytes_at = &data[0]
     wanted.prefix = prefix
     wanted.prefix_size = len(prefix)
-    wanted.start, wanted.stop, wanted.piece_bytes = start, stop, piece_bytes
+    wanted.start, wanted.stop = start, stop
     out.data, out.size, out.room = NULL, 0, 0
     pieces.items, pieces.count, pieces.room = NULL, 0, 0
     piece.records = piece.tombstones = piece.first = piece.last = piece.min_timestamp = piece.max_timestamp = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import structlog
 
 from sink.transcode.reference import ReferenceTranscoder
@@ -10,8 +12,9 @@ from sink.transcode.segment import Transcoder
 _LOG = structlog.get_logger()
 
 
+@cache
 def best_transcoder() -> Transcoder:
-    """Return the fastest transcoder of this installation, and warn if it is the slow one."""
+    """Return the fastest transcoder of this installation, the same for all, and warn once if it is the slow one."""
     try:
         from sink.transcode.compiled import CompiledTranscoder  # noqa: PLC0415 - it may not be there
     except ImportError as error:

@@ -26,7 +26,7 @@ class CompiledTranscoder:
 
     def __init__(self, *, batch_limit: int = BATCH_LIMIT) -> None:
         self._reference = ReferenceTranscoder(batch_limit=batch_limit)
-        self._decompress = partial(_within, limit=batch_limit)
+        self._decompress = partial(decompress, limit=batch_limit)
 
     def transcode(
         self,
@@ -64,7 +64,3 @@ class CompiledTranscoder:
             aborted=aborted,
             read_committed=read_committed,
         )
-
-
-def _within(data: bytes, codec: int, *, limit: int) -> bytes:
-    return decompress(data, codec, limit)

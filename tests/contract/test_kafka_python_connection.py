@@ -30,7 +30,7 @@ from kafka.protocol.parser import KafkaProtocol
 
 from sink.source import wire
 from sink.source.client_config import KNOWN, for_kafka_python
-from sink.source.connection import Frame, _Plain, _Tls, open_connections
+from sink.source.connection import Buffers, Frame, _Plain, _Tls, open_connections
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
@@ -173,6 +173,27 @@ def test_frame() -> None:
     body[4] = ord("X")
     assert bytes(view) == b"Xf"
     assert len(frame) == 6
+
+
+def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
+    """And never before: a slice of a frame may be held for as long as its records are transcoded."""
+    buffers = Buffers()
+    size = 1 << 20
+    first = buffers.take(size)
+    first[:3] = b"abc"
+    held = first[1:3]
+    second = buffers.take(size)
+    second[:3] = b"xyz"
+    assert bytes(first[:3]) == b"abc"
+    first.release()
+    third = buffers.take(size)
+    third[:3] = b"---"
+    assert bytes(held) == b"bc", "a part of the first one is still held"
+    home = held.obj
+    held.release()
+    assert buffers.take(size - 5).obj is home
+    assert len(buffers.take(10)) == 10
+    assert len(buffers.take(size // 8)) == size // 8, "not a large one for a small frame"
 
 
 class Peer:

@@ -246,8 +246,7 @@ class Judge:
             ]
         self.restored_records += len(records)
         found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
-        cleaned = partition.lacks
-        problems = [compare(partition, lineage, found, may_lack=cleaned) for lineage in partition.lineages]
+        problems = [compare(partition, lineage, found, may_lack=partition.lacks) for lineage in partition.lineages]
         if all(problems):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"

@@ -506,11 +506,11 @@ class World:
     def _commands(self) -> None:
         plan, rng = self.plan, self.random
         if self._chance(plan.failover):
-            self._failover()
+            self.failover(rng.choice(_NAMES))
         if self._chance(plan.checkpoint):
             self.operator.checkpoint()
             if rng.random() < 0.4:  # a handover begins before the cut is reached
-                self._failover()
+                self.failover(rng.choice(_NAMES))
         if self._chance(plan.checkpoint and plan.forget):
             self.operator.forget()
         if self._chance(plan.restore):
@@ -518,10 +518,9 @@ class World:
         if self._chance(plan.release):
             self.operator.release()
 
-    def _failover(self) -> None:
-        states = self.judge.states()
-        target = self.random.choice(_NAMES)
-        number = max((state.number for state in states), default=0) + 1
+    def failover(self, target: str) -> None:
+        """`tandem failover`: ask an instance for the next generation."""
+        number = max((state.number for state in self.judge.states()), default=0) + 1
         self.say(f"failover to {target}, generation {number}")
         self.board.add(
             encode(

@@ -9,6 +9,7 @@ import pytest
 from chains import Chain, complete_generation, guarded, key, position, topic
 
 from backup_avro.chain import Base, Clearing, Kind
+from backup_avro.coverage import Shortfall
 from controller import decide as decisions
 from controller.decide import AskPeer, ClaimNext, Clear, Complete, Drain, Halt, Reason, Seal, StartPipeline, TakeOver
 from controller.machine import TABLE, RoleMachine
@@ -552,7 +553,7 @@ def test_an_idle_log_that_may_have_been_cut_is_asked_about() -> None:
     short = Chain(number=2, instance="a", incarnation="a-1").open().commit({K: now.state.positions[K]})
     seen = look(former, short, pipelines={2: RUNNING})
     assert decisions.decide(Role.CATCH_UP, seen, POLICY).actions == (
-        Complete(generation=2, reason=Reason.READ_THROUGH),
+        Complete(generation=2, reason=Reason.READ_THROUGH, maybe_cut=(Shortfall(1, K, 10),)),
     )
     early = Chain(number=2, instance="a", incarnation="a-1").open()
     early.commit({K: replace(now.state.positions[K], head_at=1)})

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import struct
+import sys
 import threading
 from pathlib import Path
 
@@ -15,11 +16,26 @@ from fuzz.__main__ import sound, twisted
 from fuzz.twins import Fetch, joined, outcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ABORT, CODECS, COMMIT, PARTITION, TOPIC, TRANSACTIONAL, batch, logs, marker, raw_batch
+from strategies import (
+    ABORT,
+    CODECS,
+    COMMIT,
+    PARTITION,
+    TOPIC,
+    TRANSACTIONAL,
+    batch,
+    logs,
+    marker,
+    raw_batch,
+    sized,
+    zigzag,
+)
+from structlog.testing import capture_logs
 
 from backup_avro.errors import DamagedError
 from backup_avro.record import Record, TimestampType, encode
 from sink.transcode import _twin
+from sink.transcode.choice import best_transcoder
 from sink.transcode.compiled import PIECE_BYTES, CompiledTranscoder
 from sink.transcode.reference import ReferenceTranscoder
 from sink.transcode.segment import Segment
@@ -46,11 +62,6 @@ def simple(offset: int, value: bytes = b"v", key: bytes | None = b"k") -> Record
         key=key,
         value=value,
     )
-
-
-def zigzagged(data: bytes) -> bytes:
-    """A length (below 64) and as many bytes."""
-    return bytes((len(data) << 1,)) + data
 
 
 @settings(max_examples=600)
@@ -124,22 +135,16 @@ def test_every_byte_of_a_batch_wrong() -> None:
 )
 def test_timestamps_at_the_ends_of_64_bits(distance: int, fits: bool) -> None:
     """What has no place in a long is refused, by both."""
-    raw = (distance << 1) ^ (distance >> 63)
-    number = bytearray()
-    while raw >= 0x80:
-        number.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    number.append(raw)
-    body = b"\x00" + bytes(number) + b"\x00" + b"\x01" + b"\x01" + b"\x00"
+    body = b"\x00" + zigzag(distance) + b"\x00" + b"\x01" + b"\x01" + b"\x00"
     base = -(1 << 63) if distance < 0 else 0
-    whole = raw_batch(zigzagged(body), base_offset=0, last_delta=0, count=1, base_timestamp=base)
+    whole = raw_batch(sized(body), base_offset=0, last_delta=0, count=1, base_timestamp=base)
     assert same(Fetch(data=whole))[0] == ("read" if fits else "damaged")
 
 
 def test_numbers_that_are_longer_than_they_need_be() -> None:
     """Lengths are copied as they are, zero headers are zero headers."""
     body = b"\x00\x80\x00\x80\x80\x00\x82\x00k\x84\x80\x00vw\x80\x00"
-    whole = raw_batch(zigzagged(body), base_offset=5, last_delta=0, count=1)
+    whole = raw_batch(sized(body), base_offset=5, last_delta=0, count=1)
     assert same(Fetch(data=whole))[0] == "read"
 
 
@@ -212,3 +217,16 @@ def test_several_threads_at_once() -> None:
     for thread in threads:
         thread.join()
     assert found == [expected] * 8
+
+
+def test_without_the_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installation had no C compiler: the reference does the work, and says so once."""
+    monkeypatch.delitem(sys.modules, "sink.transcode.compiled")
+    monkeypatch.setitem(sys.modules, "sink.transcode._twin", None)
+    monkeypatch.delattr("sink.transcode._twin")
+    best_transcoder.cache_clear()
+    with capture_logs() as logs:
+        assert best_transcoder() is best_transcoder()
+    assert best_transcoder().name == "reference"
+    assert [line["log_level"] for line in logs] == ["warning"]
+    best_transcoder.cache_clear()
