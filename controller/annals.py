@@ -51,7 +51,7 @@ class _Annalist(ChainReader):
     """A reader that notes what passes by on the way to the heads."""
 
     def __init__(self, store: ObjectStore, pair: str, *, routine: bool) -> None:
-        super().__init__(store, pair, ended=True)
+        super().__init__(store, pair, ended=True, whole=True)
         self._routine = routine
         self.chroniclers: dict[int, Chronicler] = {}
 

@@ -49,7 +49,7 @@ def verify(
     """
     store = address.open()
     require_pair(address, pair)
-    reader = ChainReader(store, pair)
+    reader = ChainReader(store, pair, whole=True)
     numbers = [generation] if generation is not None else _numbers(reader)
     with pins.held(store, pair, numbers, owner="verify"):
         states, chains = _load(reader, numbers, strict=generation is not None)

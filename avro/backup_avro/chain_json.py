@@ -75,7 +75,7 @@ def encode_entry(entry: Entry) -> bytes:
     if entry.topics:
         document["topics"] = [dump_topic(topic) for topic in entry.topics]
     if entry.groups:
-        document["groups"] = {name: [_dump_group(item) for item in items] for name, items in entry.groups.items()}
+        document["groups"] = {name: [dump_group(item) for item in items] for name, items in entry.groups.items()}
     if entry.marks:
         document["marks"] = [{"at": mark.at, "offsets": dump_offsets(mark.offsets)} for mark in entry.marks]
     if entry.taints:
@@ -83,7 +83,7 @@ def encode_entry(entry: Entry) -> bytes:
     document |= {
         name: value
         for name, value in (
-            ("opening", entry.opening and _dump_opening(entry.opening)),
+            ("opening", entry.opening and dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
             ("head_at", entry.head_at),
             ("checkpoint", entry.checkpoint),
@@ -95,7 +95,8 @@ def encode_entry(entry: Entry) -> bytes:
     return _dump(document)
 
 
-def _dump_opening(opening: Opening) -> JsonObject:
+def dump_opening(opening: Opening) -> JsonObject:
+    """Return the JSON form of what OPEN fixes."""
     return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
 
 
@@ -178,7 +179,8 @@ def dump_taint(taint: Taint) -> JsonObject:
     return document | {name: value for name, value in optional.items() if value is not None}
 
 
-def _dump_group(item: GroupOffset) -> JsonObject:
+def dump_group(item: GroupOffset) -> JsonObject:
+    """Return the JSON form of a group's offset."""
     return _dump_key(item.key) | {"offset": item.offset, "epoch": item.epoch, "metadata": item.metadata}
 
 
@@ -282,12 +284,12 @@ def decode_entry(data: bytes, where: str) -> Entry:
         head_at=fields.take("head_at", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
-            name: tuple(_load_group(item, where) for item in _list(items, where))
+            name: tuple(load_group(item, where) for item in _list(items, where))
             for name, items in fields.take("groups", dict, {}).items()
         },
         marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
         taints=tuple(load_taint(item, where) for item in fields.take("taints", list, ())),
-        opening=None if opening is None else _load_opening(opening, where),
+        opening=None if opening is None else load_opening(opening, where),
         clearing=None if clearing is None else _load_clearing(clearing, where),
         checkpoint=fields.take("checkpoint", str, None),
         reason=fields.take("reason", str, None),
@@ -440,7 +442,8 @@ def load_taint(document: object, where: str) -> Taint:
     return taint
 
 
-def _load_group(document: object, where: str) -> GroupOffset:
+def load_group(document: object, where: str) -> GroupOffset:
+    """Parse the JSON form of a group's offset."""
     fields = Fields(document, f"{where}: group offset")
     item = GroupOffset(
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
@@ -459,7 +462,8 @@ def _load_mark(document: object, where: str) -> Mark:
     return mark
 
 
-def _load_opening(document: object, where: str) -> Opening:
+def load_opening(document: object, where: str) -> Opening:
+    """Parse the JSON form of what OPEN fixes."""
     fields = Fields(document, f"{where}: opening")
     opening = Opening(
         isolation_level=fields.take("isolation_level", str),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from backup_avro import layout
 from backup_avro.chain import (
@@ -26,6 +27,7 @@ from backup_avro.chain import (
     Topic,
 )
 from backup_avro.errors import DamagedError
+from backup_avro.snapshot import dump_state, load_state
 
 _HOLDER_ONLY = frozenset(
     {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
@@ -61,6 +63,8 @@ class Generation:
     at: int = 0
     holder: str = ""
     snapshot: int = 0
+    earlier_snapshot: int = 0
+    """The SNAPSHOT before the latest one, for whoever wants a state from before that."""
     opening: Opening | None = None
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     positions_seq: dict[PartitionKey, int] = field(default_factory=dict)
@@ -79,6 +83,25 @@ class Generation:
     cleared: Clearing | None = None
     going: frozenset[PartitionKey] = frozenset()
     """What CLEARING or CLEARED let go, for quick look-ups: thousands of partitions are asked for at every tick."""
+
+    @classmethod
+    def from_snapshot(cls, claim: Claim, entry: Entry, sha256: str, where: str) -> Self:
+        """Return the state after a SNAPSHOT entry, whose bytes hash to `sha256`. DamagedError names `where`."""
+        if entry.kind is not Kind.SNAPSHOT or entry.folded is None or entry.snapshot != entry.seq:
+            raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so")
+        fields = load_state(entry.folded, where)
+        moments = [Moment(seq=seq, at=at, kind=kind) for seq, at, kind in fields.pop("moments")]
+        return cls(
+            claim=claim,
+            head_sha256=sha256,
+            seq=entry.seq,
+            at=entry.at,
+            holder=entry.incarnation,
+            snapshot=entry.seq,
+            positions_seq=dict.fromkeys(fields["positions"], entry.seq),
+            moments=moments,
+            **fields,
+        )
 
     @property
     def number(self) -> int:
@@ -173,6 +196,8 @@ class Generation:
         self.seq = entry.seq
         self.head_sha256 = sha256
         self.at = entry.at
+        if entry.kind is Kind.SNAPSHOT:
+            self.earlier_snapshot = self.snapshot
         self.snapshot = entry.snapshot
         for topic in entry.topics:
             self.topics[topic.topic_id] = topic
@@ -215,7 +240,14 @@ class Generation:
                 self.going |= frozenset(entry.clearing.goes if entry.clearing is not None else ())
             case Kind.CLEARED:
                 self._drop_cleared(entry)
-            case _:  # TAINTED, REWRITE and SNAPSHOT: `apply` has taken all that they say
+            case Kind.SNAPSHOT:
+                # As whoever begins with this entry has it.
+                self.positions = {
+                    key: replace(position, head_at=self.head_at(key)) for key, position in self.positions.items()
+                }
+                self.positions_seq = dict.fromkeys(self.positions, entry.seq)
+                self.heads = (0, self.heads[1])
+            case _:  # TAINTED and REWRITE: `apply` has taken all that they say
                 pass
 
     def _drop_cleared(self, entry: Entry) -> None:
@@ -238,6 +270,7 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_positions(state, entry)
         or _check_objects(state, entry)
         or _check_clearing(state, entry)
+        or _check_snapshot(state, entry)
     )
     if problem:
         raise ChainError(f"generation {state.number}, chain entry {entry.seq} ({entry.kind}): {problem}")
@@ -280,6 +313,18 @@ def _check_writer(state: Generation, entry: Entry) -> str | None:
     if entry.kind is Kind.CLEARED and entry.incarnation not in {state.holder, state.clearing_by}:
         return "only who cleared it says that it is cleared"
     return None
+
+
+def _check_snapshot(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is not Kind.SNAPSHOT:
+        if entry.folded is not None:
+            return "only SNAPSHOT holds a state"
+        return None if entry.snapshot == state.snapshot else f"it names {entry.snapshot} as the latest SNAPSHOT"
+    if entry.snapshot != entry.seq:
+        return "it does not name itself as the latest SNAPSHOT"
+    if entry.objects or entry.positions or entry.topics or entry.groups or entry.taints or entry.head_at is not None:
+        return "it says more than what was said before"
+    return None if entry.folded == dump_state(state) else "it is not what the entries before it add up to"
 
 
 def _check_positions(state: Generation, entry: Entry) -> str | None:

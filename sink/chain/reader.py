@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from backup_avro import layout
-from backup_avro.chain import Entry, Kind, sha256_hex
+from backup_avro.chain import Claim, Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError
 from backup_avro.fold import Generation
@@ -38,15 +38,17 @@ class ChainReader:
     """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time.
 
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
-    weekly turns leaves fifty long chains that say nothing any more.
+    weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on, unless
+    `whole`.
     """
 
-    def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False) -> None:
+    def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False, whole: bool = False) -> None:
         self._store = store
         self._pair = layout.check_name(pair, "pair")
         self._generations: dict[int, Generation] = {}
         self._newest = 0
         self._wants_ended = ended
+        self._whole = whole
         self._ended: set[int] = set()
         self._damaged: dict[int, DamagedError] = {}
         self._refreshes = 0
@@ -143,7 +145,7 @@ class ChainReader:
         return self._store.head(layout.claim_key(self._pair, number)) is not None
 
     def load(self, number: int, *, upto: int | None = None) -> Generation:
-        """Read one generation from its claim on, to its head or to entry `upto`. ConfigError if it doesn't exist."""
+        """Read one generation to its head or to entry `upto`. ConfigError if it doesn't exist."""
         key = layout.claim_key(self._pair, number)
         try:
             data = self._store.get(key)
@@ -155,11 +157,25 @@ class ChainReader:
         claim = decode_claim(data, key)
         if claim.generation != number or claim.pair != self._pair:
             raise DamagedError(f"{key} is the claim of generation {claim.generation} of pair {claim.pair}")
-        state = Generation(claim=claim, head_sha256=sha256_hex(data))
         head = self._head(number)
-        for entry, sha256 in self.entries(number, 1, head if upto is None else min(head, upto)):
+        last = head if upto is None else min(head, upto)
+        state = None if self._whole else self._from_snapshot(claim, head, last)
+        state = state or Generation(claim=claim, head_sha256=sha256_hex(data))
+        for entry, sha256 in self.entries(number, state.seq + 1, last):
             state.apply(entry, sha256)
         return state
+
+    def _from_snapshot(self, claim: Claim, head: int, last: int) -> Generation | None:
+        """Return the state after the latest SNAPSHOT up to entry `last`, None if there is none."""
+        number = claim.generation
+        seq = self._entry(number, head)[0].snapshot if head else 0
+        while seq:
+            entry, sha256 = self._entry(number, seq)
+            state = Generation.from_snapshot(claim, entry, sha256, layout.entry_key(self._pair, number, seq))
+            if seq <= last:
+                return state
+            seq = state.earlier_snapshot
+        return None
 
     def _head(self, number: int) -> int:
         return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, 0)

@@ -13,6 +13,7 @@ from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
 from backup_avro.chain_json import decode_entry, encode_claim, encode_entry
 from backup_avro.errors import PermanentError, RefusedError
 from backup_avro.fold import Generation, check
+from backup_avro.snapshot import dump_state
 from sink.object_store.base import ObjectStore, Put, StoreTransientError
 
 _LOG = structlog.get_logger()
@@ -129,6 +130,8 @@ class ChainWriter:
                     at=max(self.state.at, now_ms(self._store)),
                     snapshot=self.state.snapshot,
                 )
+                if draft.kind is Kind.SNAPSHOT:
+                    entry = replace(entry, snapshot=entry.seq, folded=dump_state(self.state))
                 check(self.state, entry)
                 data = encode_entry(entry)
                 key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)

@@ -100,6 +100,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.scan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
     "sink.track": {"SHORTEST_RETENTION_S": 10.0},
     "sink.pipeline": {"SHORTEST_RETENTION_S": 10.0, "_IDLE_POLL_S": 0.5, "_SCAN_POLL_S": 0.2, "_PROOF_INTERVAL_S": 0.5},
+    "sink.commit": {"_SNAPSHOT_AFTER": 7},
     "sink.drafts": {"_HEAD_FRESH_MS": 2_000},
     "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},

@@ -1,0 +1,87 @@
+"""The folded state of a generation as a SNAPSHOT entry carries it, so that nobody has to read a chain from its start.
+
+It is the state before that entry, in full but for what the claim and the entry itself say. One thing is put in another
+form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position was
+last at head, which one number may have said for a thousand of them, is written down with each position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from backup_avro.chain import JsonObject, Kind
+from backup_avro.chain_json import (
+    Fields,
+    dump_group,
+    dump_object,
+    dump_opening,
+    dump_positions,
+    dump_taint,
+    dump_topic,
+    load_group,
+    load_object,
+    load_opening,
+    load_positions,
+    load_taint,
+    load_topic,
+)
+from backup_avro.errors import DamagedError
+
+if TYPE_CHECKING:
+    from backup_avro.fold import Generation
+
+
+def dump_state(state: Generation) -> JsonObject:
+    """Return the state as a SNAPSHOT that is the next entry holds it."""
+    assert state.opening is not None
+    positions = {key: replace(position, head_at=state.head_at(key)) for key, position in state.positions.items()}
+    document: JsonObject = {
+        "opening": dump_opening(state.opening),
+        "positions": dump_positions(positions),
+        "head_at": state.heads[1],
+        "topics": [dump_topic(topic) for topic in state.topics.values()],
+        "groups": {name: [dump_group(item) for item in items.values()] for name, items in state.groups.items()},
+        "objects": [dump_object(item) for item in state.objects.values()],
+        "replaced": dict(state.replaced),
+        "taints": [dump_taint(taint) for taint in state.taints.values()],
+        "moments": [[moment.seq, moment.at, moment.kind.value] for moment in state.moments],
+        "snapshot": state.snapshot,
+    }
+    if state.completed_at is not None:
+        document["completed"] = [state.completed_seq, state.completed_at]
+    return document
+
+
+def load_state(document: JsonObject, where: str) -> dict[str, Any]:
+    """Return fields of `fold.Generation` from what `dump_state` wrote. DamagedError names `where`."""
+    fields = Fields(document, f"{where}: folded")
+    positions = load_positions(fields.take("positions", dict), where)
+    completed = fields.take("completed", list, None)
+    found: dict[str, Any] = {
+        "opening": load_opening(fields.take("opening", dict), where),
+        "positions": positions,
+        "heads": (0, fields.take("head_at", int)),
+        "topics": {topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))},
+        "groups": {
+            name: {group.key: group for group in (load_group(item, where) for item in items)}
+            for name, items in fields.take("groups", dict).items()
+        },
+        "objects": {item.key: item for item in (load_object(item, where) for item in fields.take("objects", list))},
+        "replaced": fields.take("replaced", dict),
+        "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
+        "moments": [_moment(item, where) for item in fields.take("moments", list)],
+        "earlier_snapshot": fields.take("snapshot", int),
+    }
+    fields.end()
+    if completed is not None:
+        found["completed_seq"], found["completed_at"] = completed
+    return found
+
+
+def _moment(document: object, where: str) -> tuple[int, int, Kind]:
+    match document:
+        case [int(seq), int(at), str(kind)] if kind in Kind.__members__:
+            return seq, at, Kind(kind)
+        case _:
+            raise DamagedError(f"{where}: {document!r} is no moment")

@@ -1,0 +1,211 @@
+"""SNAPSHOT entries: whoever begins with one has the same state as whoever read all before it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from chains import Chain, key, part, position
+from doubles import MemoryStore
+
+from backup_avro import layout
+from backup_avro.chain import Base, Entry, GroupOffset, Kind, sha256_hex
+from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
+from backup_avro.errors import DamagedError
+from backup_avro.fold import ChainError, Generation
+from backup_avro.snapshot import dump_state
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "chain"
+K, U = key(), key("u")
+SPEC = TopicSpec("t")
+
+
+DONE = Base(start=0, end=10, leader=1, attempts=3, done=((0, 10),), void=(1,), done_at=12)
+
+
+def rich() -> Chain:
+    """A chain with something of everything that a state has."""
+    chain = Chain().open()
+    base = Base(start=0, end=10, leader=1, attempts=2, open=((0, 5, 2),), done=((5, 10),), void=(1,))
+    chain.commit({K: position(10, base=base), U: position(5)}, part(5, 9, scan=2), part(0, 4, of=U, start=150))
+    chain.commit({K: position(12, base=DONE)}, part(10, 11))
+    chain.append(Kind.CONFIRM, head_at=40)
+    group = GroupOffset(key=K, offset=3, metadata="m")
+    chain.append(Kind.COMMIT, groups={"g": (group,), "empty": ()})
+    chain.complete().taint(12)
+    merged = chain.object(part(5, 11), name="merged")
+    old = [item.key for item in chain.state.objects.values() if item.parts[0].key == K]
+    return chain.append(Kind.REWRITE, objects=(merged,), replaced=tuple(old[1:]))
+
+
+def snapshot(chain: Chain, **changes: Any) -> Entry:
+    """The next entry as a SNAPSHOT."""
+    seq = chain.state.seq + 1
+    return replace(chain.entry(Kind.SNAPSHOT, snapshot=seq, folded=dump_state(chain.state)), **changes)
+
+
+def begun(chain: Chain, entry: Entry) -> Generation:
+    """The state of whoever begins with the entry as it is stored."""
+    data = encode_entry(entry)
+    return Generation.from_snapshot(chain.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
+
+
+def test_beginning_with_a_snapshot() -> None:
+    """The same as reading on through it, and the same after what follows."""
+    chain = rich()
+    entry = snapshot(chain)
+    heads = {of: chain.state.head_at(of) for of in (K, U)}
+    chain.put(entry)
+    late = begun(chain, entry)
+    assert late == chain.state
+    assert {of: late.head_at(of) for of in (K, U)} == heads == {K: 40, U: 40}
+    following = chain.entry(Kind.CONFIRM, head_at=50, snapshot=late.snapshot)
+    chain.put(following)
+    late.apply(following, sha256_hex(encode_entry(following)))
+    assert late == chain.state
+    assert (late.snapshot, late.earlier_snapshot) == (entry.seq, 0)
+
+
+def test_an_earlier_one_can_be_found() -> None:
+    """Each names the one before, for whoever wants to know what was then."""
+    chain = rich()
+    first = snapshot(chain)
+    second = snapshot(chain.put(first))
+    assert begun(chain.put(second), second).earlier_snapshot == first.seq
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"snapshot": 3}, "does not name itself"),
+        ({"folded": {}}, "not what the entries before it add up to"),
+        ({"folded": None}, "not what the entries before it add up to"),
+        ({"head_at": 99}, "says more"),
+        ({"positions": {K: position(12, base=DONE)}}, "says more"),
+    ],
+)
+def test_what_is_no_snapshot(changes: dict[str, Any], problem: str) -> None:
+    """Readers who know better refuse it, so that nobody builds on it for long."""
+    chain = rich()
+    before = replace(chain.state)
+    with pytest.raises(ChainError, match=problem):
+        chain.put(snapshot(chain, **changes))
+    assert chain.state == before
+
+
+def test_other_entries_name_the_latest_one() -> None:
+    """Whoever begins at the head has to find it."""
+    chain = rich()
+    with pytest.raises(ChainError, match="names 2 as the latest"):
+        chain.append(Kind.CONFIRM, snapshot=2)
+    with pytest.raises(ChainError, match="only SNAPSHOT holds a state"):
+        chain.append(Kind.CONFIRM, folded={})
+
+
+@pytest.mark.parametrize("field", sorted(dump_state(rich().state)))
+def test_a_damaged_state(field: str) -> None:
+    """A field that is missing or of another kind is named; one too many was written by a newer release."""
+    entry = snapshot(rich())
+    assert entry.folded is not None
+    for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
+        if field == "completed" and field not in folded:
+            continue
+        with pytest.raises(DamagedError, match="x"):
+            begun(rich(), replace(entry, folded=folded))
+    with pytest.raises(DamagedError, match="unknown field"):
+        begun(rich(), replace(entry, folded=entry.folded | {"zz": 1}))
+    with pytest.raises(DamagedError, match="is no moment"):
+        begun(rich(), replace(entry, folded=entry.folded | {"moments": [[1, 2, "NEVER"]]}))
+    with pytest.raises(DamagedError, match="no SNAPSHOT"):
+        begun(rich(), replace(entry, kind=Kind.CONFIRM))
+
+
+def test_the_old_chain_can_be_begun_in_the_middle() -> None:
+    """The golden files have one."""
+    data = (GOLDEN / "claim.json").read_bytes()
+    whole = Generation(claim=decode_claim(data, "claim.json"), head_sha256=sha256_hex(data))
+    late: Generation | None = None
+    for path in sorted(GOLDEN.glob("[0-9]*.json")):
+        data = path.read_bytes()
+        entry, sha256 = decode_entry(data, path.name), sha256_hex(data)
+        whole.apply(entry, sha256)
+        if late is not None:
+            late.apply(entry, sha256)
+        if entry.kind is Kind.SNAPSHOT:
+            late = Generation.from_snapshot(whole.claim, entry, sha256, path.name)
+    assert late == whole
+
+
+def chain_of(store: MemoryStore, snapshots: tuple[int, ...], entries: int) -> ChainWriter:
+    """A chain with SNAPSHOTs at these numbers."""
+    backup = Backup.claim(store, topics=[SPEC])
+    offset = 0
+    while backup.writer.state.seq < entries:
+        if backup.writer.state.seq + 1 in snapshots:
+            backup.writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+        else:
+            backup.commit(records("t", 0, range(offset, offset + 2)))
+            offset += 2
+    return backup.writer
+
+
+@pytest.mark.parametrize("upto", [None, 1, 7, 8, 9, 19, 20, 21, 29])
+def test_a_reader_begins_with_the_latest_one(upto: int | None) -> None:
+    """To the head or to an entry before: the same state, with as few reads as there can be."""
+    store = MemoryStore()
+    writer = chain_of(store, (8, 20), 29)
+    whole = ChainReader(store, PAIR, whole=True).load(1, upto=upto)
+    store.log.clear()
+    late = ChainReader(store, PAIR).load(1, upto=upto)
+    assert late == whole
+    last = upto or 29
+    begin = max((seq for seq in (0, 8, 20) if seq <= last))
+    read = sum(operation == "get" and "/00000001/" in name for operation, name in store.log)
+    assert read <= last - begin + 3
+    if upto is None:
+        assert late == writer.state
+
+
+def test_a_snapshot_that_is_gone_is_named() -> None:
+    """Every later entry says that it was there."""
+    store = MemoryStore()
+    chain_of(store, (8,), 12)
+    del store.objects[layout.entry_key(PAIR, 1, 8)]
+    with pytest.raises(DamagedError, match=r"00000000000000000008\.json is missing"):
+        ChainReader(store, PAIR).load(1)
+
+
+def test_a_janitor_between_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's entry takes the number: the state is written down anew, with that entry in it."""
+    store = MemoryStore()
+    writer = chain_of(store, (), 5)
+    janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
+    taken = [item.key for item in janitor.state.objects.values()][:1]
+    del monkeypatch
+
+    def append(_: str, key_: str) -> None:
+        if key_.endswith(f"{6:020d}.json"):
+            store.before = lambda *_: None
+            item = janitor.state.objects[taken[0]]
+            janitor.append(
+                Entry(
+                    kind=Kind.REWRITE,
+                    seq=0,
+                    prev_sha256="",
+                    incarnation="",
+                    at=0,
+                    objects=(replace(item, key=item.key.replace(".avro", "-merged.avro")),),
+                    replaced=(item.key,),
+                )
+            )
+
+    store.before = append
+    entry = writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+    assert entry.seq == 7
+    assert ChainReader(store, PAIR).load(1) == writer.state
