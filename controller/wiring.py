@@ -6,6 +6,7 @@ from backup_avro.chain import Opening
 from backup_avro.layout import check_name
 from controller.config import Config
 from controller.observation import Policy
+from sink.merge_plan import MergeRules
 from sink.object_store import StoreSettings, open_store
 from sink.object_store.base import ObjectStore
 from sink.pipeline import PipelinePolicy
@@ -70,6 +71,9 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
         scan_rate=config.scan.rate_limit,
         survey_interval_s=min(_SURVEY_S, flush_s),
         groups_interval_s=config.groups.interval.total_seconds() if config.groups.enabled else None,
+        merge=MergeRules(
+            limit=config.object.target_size // 2, grace_ms=round(config.grace.rewrite.total_seconds() * 1000)
+        ),
     )
 
 

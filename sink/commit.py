@@ -25,8 +25,6 @@ from sink.topics import Cluster
 _LOG = structlog.get_logger()
 _RETRY_S = 1.0
 _UPLOADS = 4
-_SNAPSHOT_AFTER = 1000
-"""Entries that whoever starts has to read one by one at most, besides what comes before a commit in a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ class Committer:
             marks=draft.marks,
         )
         written = self._writer.append(entry)
-        if written.seq - self._writer.state.snapshot >= _SNAPSHOT_AFTER:
+        if self._writer.snapshot_due:
             self._writer.append(_entry(Kind.SNAPSHOT))
         size = sum(item.bytes for item in stored)
         return Committed(entry=written, lost_topics=lost, bytes=size, seconds=time.monotonic() - began)

@@ -1,7 +1,8 @@
 """The pipeline of one generation: Kafka -fetch-> record batches -transcode-> segments -roll-> objects -commit-> chain.
 
 One thread reads both lanes: the tail, never paused, and the base, newest chunk first. The committer's thread uploads
-and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail.
+and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail;
+a fourth merges small objects.
 Memory is bounded: a full budget stops the fetch.
 """
 
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypedDict
 
@@ -27,6 +28,8 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committer, Task
 from sink.drafts import Drafter
 from sink.lanes import Board, Source
+from sink.merge import Merger
+from sink.merge_plan import MergeRules
 from sink.object_store.base import ObjectStore
 from sink.roll import Roller
 from sink.scan import BaseScan, chunk_limit_s
@@ -71,6 +74,7 @@ class PipelinePolicy:
     parallel_scans: int = 8
     survey_interval_s: float = 10.0
     groups_interval_s: float | None = 300.0
+    merge: MergeRules = field(default_factory=MergeRules)
 
 
 class Phase(StrEnum):
@@ -149,6 +153,9 @@ class Pipeline:
         self._committer = Committer(
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}"
         )
+        self._merger = Merger(
+            writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
+        )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
         self._lanes: tuple[TailLane, BaseLane] | None = None
         self._in_flight = 0
@@ -172,6 +179,7 @@ class Pipeline:
         """Start the threads."""
         self._committer.start()
         self._surveyor.start()
+        self._merger.start()
         self._thread.start()
 
     def drain(self) -> None:
@@ -226,6 +234,7 @@ class Pipeline:
             self._error = error
         finally:
             self._surveyor.stop()
+            self._merger.stop()
             self._committer.finish(timeout=0.0)
             self._compressors.shutdown(wait=False)
             for source in sources:
@@ -253,6 +262,7 @@ class Pipeline:
 
     def _finish(self) -> None:
         self._phase = Phase.DRAINING
+        self._merger.stop()
         self._settle()
         self._flush()
         self._settle()
@@ -275,6 +285,7 @@ class Pipeline:
                 # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
                 self._forget(topic_id)
                 self._surveyor.hurry()
+            self._merger.committed()
             self._committed()
         if self._committer.error is not None:
             raise self._committer.error

@@ -1,8 +1,9 @@
 """Rolling: segments of many partitions into compressed blocks, blocks into objects.
 
 Buffers are kept per partition and per lane (the tail, or one attempt at a base chunk), because an attempt may turn out
-not to count. A cut empties all buffers into objects: the partitions with most bytes get their own, the others share a
-journal. All objects of a generation have the same header and sync marker, so that blocks can be copied between them.
+not to count. A cut empties all buffers into objects, one for each partition or, if these are too many, for each that
+has much; the others share a journal. All objects of a generation have the same header and sync marker, so that blocks
+can be copied between them.
 
 Whoever reads does not wait for compression: blocks are compressed by other threads, and put together by whoever stores
 the object.
@@ -23,6 +24,8 @@ from sink.transcode.segment import Segment
 LaneKey = tuple[PartitionKey, int | None]
 _MOST_COMPRESSING = 32
 """Blocks that wait for a thread or have one. Each is held uncompressed, so there must not be many."""
+OWN_BYTES = 1 << 20
+"""Where not every partition can have an object of its own, those with less of a commit share the journal."""
 
 
 class Names(Protocol):
@@ -143,6 +146,7 @@ class Assembly:
                         start=at,
                         end=at + size,
                         scan=scan,
+                        sha256=sha256_hex(blocks) if self.journal else None,
                     )
                 )
                 at += size
@@ -274,7 +278,8 @@ class Roller:
         own = sorted(by_key, key=lambda key: -sum(lane.held for _, lane in by_key[key]))
         shared: list[PartitionKey] = []
         if len(own) > max_objects:
-            own, shared = own[: max_objects - 1], sorted(own[max_objects - 1 :])
+            large = [key for key in own[: max_objects - 1] if sum(lane.held for _, lane in by_key[key]) >= OWN_BYTES]
+            own, shared = large, sorted(own[len(large) :])
         cut = []
         for key in own:
             lanes = by_key[key]

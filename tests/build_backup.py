@@ -263,6 +263,7 @@ class Backup:
                     start=start,
                     end=len(data),
                     scan=scan,
+                    sha256=sha256_hex(data[start:]) if journal else None,
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)

@@ -46,7 +46,8 @@ class PartitionKey:
 class Part:
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
-    `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did.
+    `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
+    these bytes: a journal's parts have one, so that a part can be read and checked without the others.
     """
 
     key: PartitionKey
@@ -59,6 +60,7 @@ class Part:
     start: int
     end: int
     scan: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +206,9 @@ class Entry:
     """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
 
     `head_at`: at this moment every partition was at head whose position the entry does not name, so that an idle
-    thousand of partitions costs one number. `replaced` are the keys of objects that a REWRITE supersedes by `objects`.
-    `checkpoint` is the id of a named cut.
+    thousand of partitions costs one number. `replaced` are the keys of objects that a REWRITE supersedes by `objects`,
+    `deleted` those that an earlier one superseded and that are no longer in the store. `checkpoint` is the id of a
+    named cut.
     """
 
     kind: Kind
@@ -216,6 +219,7 @@ class Entry:
     snapshot: int = 0
     objects: tuple[StoredObject, ...] = ()
     replaced: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
     topics: tuple[Topic, ...] = ()

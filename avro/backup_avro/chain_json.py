@@ -70,6 +70,8 @@ def encode_entry(entry: Entry) -> bytes:
         document["objects"] = [dump_object(item) for item in entry.objects]
     if entry.replaced:
         document["replaced"] = list(entry.replaced)
+    if entry.deleted:
+        document["deleted"] = list(entry.deleted)
     if entry.positions:
         document["positions"] = dump_positions(entry.positions)
     if entry.topics:
@@ -130,6 +132,8 @@ def _dump_part(part: Part) -> JsonObject:
     }
     if part.scan is not None:
         document["scan"] = part.scan
+    if part.sha256 is not None:
+        document["sha256"] = part.sha256
     return document
 
 
@@ -280,6 +284,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         snapshot=fields.take("snapshot", int),
         objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
         replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
+        deleted=tuple(_text(item, where) for item in fields.take("deleted", list, ())),
         positions=load_positions(fields.take("positions", dict, {}), where),
         head_at=fields.take("head_at", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
@@ -333,6 +338,7 @@ def _load_part(document: object, where: str) -> Part:
         start=fields.take("start", int),
         end=fields.take("end", int),
         scan=fields.take("scan", int, None),
+        sha256=fields.take("sha256", str, None),
     )
     fields.end()
     return part

@@ -208,6 +208,8 @@ class Generation:
         for key in entry.replaced:
             self.objects.pop(key)
             self.replaced[key] = entry.at
+        for key in entry.deleted:
+            del self.replaced[key]
         for item in entry.objects:
             self.objects[item.key] = item
         for name, offsets in entry.groups.items():
@@ -371,25 +373,33 @@ def _check_base(old: Base, new: Base) -> str | None:
 def _check_objects(state: Generation, entry: Entry) -> str | None:
     if entry.objects and entry.kind not in {Kind.COMMIT, Kind.REWRITE}:
         return "only COMMIT and REWRITE add objects"
-    if entry.replaced and entry.kind is not Kind.REWRITE:
+    if (entry.replaced or entry.deleted) and entry.kind is not Kind.REWRITE:
         return "only REWRITE replaces objects"
-    if len(set(entry.replaced)) < len(entry.replaced) or len({item.key for item in entry.objects}) < len(entry.objects):
-        return "it names an object twice"
+    for keys in (entry.replaced, entry.deleted, [item.key for item in entry.objects]):
+        if len(set(keys)) < len(keys):
+            return "it names an object twice"
     for key in entry.replaced:
         if key not in state.objects:
             return f"{key} is replaced, but is not in the chain"
+    for key in entry.deleted:
+        if key not in state.replaced:
+            return f"{key} is said to be deleted, but was not replaced before"
+    problems = (_check_object(state, entry, item) for item in entry.objects)
+    return next(filter(None, problems), None)
+
+
+def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | None:
     prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
-    for item in entry.objects:
-        if not item.key.startswith(prefix) or "/../" in item.key:
-            return f"{item.key} lies outside {prefix}"
-        if item.key in state.objects or item.key in state.replaced:
-            return f"{item.key} is in the chain already"
-        if not item.parts:
-            return f"{item.key} holds nothing"
-        problem = next(filter(None, (_check_part(state, entry, item, part) for part in item.parts)), None)
-        if problem:
-            return f"{item.key}: {problem}"
-    return None
+    if not item.key.startswith(prefix) or "/../" in item.key:
+        return f"{item.key} lies outside {prefix}"
+    if item.key in state.objects or item.key in state.replaced:
+        return f"{item.key} is in the chain already"
+    if not item.parts:
+        return f"{item.key} holds nothing"
+    if item.journal and any(part.sha256 is None for part in item.parts):
+        return f"{item.key} is a journal, and not all of its parts have a hash"
+    problem = next(filter(None, (_check_part(state, entry, item, part) for part in item.parts)), None)
+    return f"{item.key}: {problem}" if problem else None
 
 
 def _check_part(state: Generation, entry: Entry, item: StoredObject, part: Part) -> str | None:

@@ -12,6 +12,7 @@ from backup_avro.errors import ConfigError, DamagedError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json")
+_JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
 
 def check_name(name: str, what: str) -> str:
@@ -103,3 +104,11 @@ def data_key(
 def journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
     """Return the key of an object that many small partitions share, written for chain entry `seq` (or a later one)."""
     return f"{data_prefix(pair, instance, generation)}journal/{seq:020d}+{nonce}.avro"
+
+
+def journal_number(key: str) -> int:
+    """Return the number in the name of a journal; DamagedError for another key."""
+    match = _JOURNAL.search(key)
+    if match is None:
+        raise DamagedError(f"{key} is not the name of a journal")
+    return int(match[1])

@@ -1,8 +1,8 @@
 """The folded state of a generation as a SNAPSHOT entry carries it, so that nobody has to read a chain from its start.
 
 It is the state before that entry, in full but for what the claim and the entry itself say. One thing is put in another
-form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position was
-last at head, which one number may have said for a thousand of them, is written down with each position.
+form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position
+was last at head, which one number may have said for a thousand of them, is written down with each position.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "opening": load_opening(fields.take("opening", dict), where),
         "positions": positions,
         "heads": (0, fields.take("head_at", int)),
-        "topics": {topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))},
+        "topics": {
+            topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))
+        },
         "groups": {
             name: {group.key: group for group in (load_group(item, where) for item in items)}
             for name, items in fields.take("groups", dict).items()
         },
         "objects": {item.key: item for item in (load_object(item, where) for item in fields.take("objects", list))},
-        "replaced": fields.take("replaced", dict),
+        "replaced": dict(fields.take("replaced", dict)),
         "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),

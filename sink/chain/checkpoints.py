@@ -77,6 +77,19 @@ def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
         return None
 
 
+def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
+    """Return the chain entry that completed the checkpoint whose pin this is; None for other pins, or if none did."""
+    nonce = _nonce_of(pin)
+    if nonce is None:
+        return None
+    key = layout.outcome_key(pair, nonce)
+    try:
+        outcome = decode_outcome(store.get(key), key)
+    except ObjectMissingError:
+        return None
+    return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
+
+
 def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
     """Say what became of a request unless that was said before; return what holds. Raises errors of the store."""
     key = layout.outcome_key(request.pair, request.nonce)

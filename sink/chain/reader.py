@@ -38,8 +38,8 @@ class ChainReader:
     """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time.
 
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
-    weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on, unless
-    `whole`.
+    weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on,
+    unless `whole`.
     """
 
     def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False, whole: bool = False) -> None:

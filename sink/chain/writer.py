@@ -18,6 +18,10 @@ from sink.object_store.base import ObjectStore, Put, StoreTransientError
 
 _LOG = structlog.get_logger()
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_SNAPSHOT_ENTRIES = 1000
+_SNAPSHOT_BYTES = 16 << 20
+"""What whoever starts reads at most, about, besides a SNAPSHOT. One is not written again for less than twice its bytes,
+or a thousand entries."""
 
 
 class HolderLostError(RefusedError):
@@ -103,12 +107,20 @@ class ChainWriter:
         self._stop = stop
         self._lock = threading.Lock()
         self._in_doubt: str | None = None
+        self._snapshot_bytes = self._later_bytes = 0
         self.state = state
 
     @property
     def in_doubt(self) -> bool:
         """Whether the fate of sent bytes is unknown, so that only the chain, read again, says where to go on."""
         return self._in_doubt is not None
+
+    @property
+    def snapshot_due(self) -> bool:
+        """Whether whoever starts has so much to read that a SNAPSHOT is worth its bytes."""
+        if self.state.seq - self.state.snapshot >= _SNAPSHOT_ENTRIES:
+            return True
+        return self._later_bytes >= max(_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
     def append(self, draft: Entry) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
@@ -140,14 +152,22 @@ class ChainWriter:
                 self._in_doubt = None
                 if taken:
                     self.state.apply(entry, sha256_hex(data))
+                    self._count(entry, len(data))
                     return entry
                 self._take_foreign(key, draft.kind)
+
+    def _count(self, entry: Entry, size: int) -> None:
+        if entry.kind is Kind.SNAPSHOT:
+            self._snapshot_bytes, self._later_bytes = size, 0
+        else:
+            self._later_bytes += size
 
     def _take_foreign(self, key: str, wanted: Kind) -> None:
         data = self._store.get(key)
         foreign = decode_entry(data, key)
         held = self.state.holder == self._incarnation
         self.state.apply(foreign, sha256_hex(data))
+        self._count(foreign, len(data))
         if held and self.state.holder != self._incarnation and wanted is not Kind.TAKEOVER:
             raise HolderLostError(
                 f"generation {self.state.number}: incarnation {self.state.holder} has taken the chain over",

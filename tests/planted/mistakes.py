@@ -47,8 +47,8 @@ MISTAKES = (
     Mistake(
         name="an empty value becomes a tombstone",
         file="sink/transcode/encode.py",
-        old="        elif value is None:",
-        new="        elif not value:",
+        old="        if byte & 1:\n            value = None\n",
+        new="        if byte <= 1:\n            value = None\n",
     ),
     Mistake(
         name="a gap at head is no taint",
@@ -283,5 +283,65 @@ MISTAKES = (
         file="avro/backup_avro/selection.py",
         old="        log_start = max(log_start, *(there.log_start for there in same), 0)\n",
         new="        assert same\n",
+    ),
+    Mistake(
+        name="a merge takes objects whose base is still being read",
+        file="sink/merge_plan.py",
+        old="    return all(part.scan is None or state.positions[part.key].base.complete for part in item.parts)\n",
+        new="    return bool(item.parts)\n",
+    ),
+    Mistake(
+        name="a merge joins parts with others in between",
+        file="sink/merge_plan.py",
+        old="before.last < piece.part.first and at == skipped\n",
+        new="before.last < piece.part.first\n",
+    ),
+    Mistake(
+        name="a merge copies what did not count",
+        file="sink/merge_plan.py",
+        old="for part in item.parts if state.counts(part)]\n",
+        new="for part in item.parts]\n",
+    ),
+    Mistake(
+        name="a merge is in the chain before its objects are stored",
+        file="sink/merge.py",
+        old="        if self._store.put_if_absent(key, data) is Put.EXISTS and self._store.get(key) != data:\n",
+        new="        if not data and self._store.put_if_absent(key, data) is Put.EXISTS:\n",
+    ),
+    Mistake(
+        name="what a merge replaced is deleted under a reader",
+        file="sink/merge.py",
+        old="            if needed is None:\n                return\n            kept |= needed\n",
+        new="            kept |= needed or set()\n",
+    ),
+    Mistake(
+        name="what a checkpoint needs is deleted after a merge",
+        file="sink/merge.py",
+        old="        going = [key for key in old if key not in kept]\n",
+        new="        going = old\n",
+    ),
+    Mistake(
+        name="what a merge replaced is deleted at once",
+        file="sink/merge.py",
+        old=" if now - at > self._rules.grace_ms and key not in self._deleted]\n",
+        new=" if now >= at and key not in self._deleted]\n",
+    ),
+    Mistake(
+        name="a merge copies damaged bytes",
+        file="sink/merge.py",
+        old="    if not intact:\n",
+        new="    if not intact and not item.key:\n",
+    ),
+    Mistake(
+        name="a snapshot forgets a taint",
+        file="avro/backup_avro/snapshot.py",
+        old='        "taints": [dump_taint(taint) for taint in state.taints.values()],\n',
+        new='        "taints": [],\n',
+    ),
+    Mistake(
+        name="a snapshot forgets since when a position was at head",
+        file="avro/backup_avro/snapshot.py",
+        old="replace(position, head_at=state.head_at(key)) for",
+        new="position for",
     ),
 )

@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from simulation import runtime
+from sink.merge_plan import MergeRules
 
 MODULES = (
     "controller.checkpoints",
@@ -38,6 +39,7 @@ MODULES = (
     "sink.confirm",
     "sink.drafts",
     "sink.lanes",
+    "sink.merge",
     "sink.pipeline",
     "sink.roll",
     "sink.survey",
@@ -95,17 +97,23 @@ _STANDS_FOR: dict[str, object] = {
     "Future": runtime.Future,
 }
 
+# An object's header alone has more than a kilobyte.
+_MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, most_runs=7, grace_ms=8_000)
+
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.scan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
     "sink.track": {"SHORTEST_RETENTION_S": 10.0},
     "sink.pipeline": {"SHORTEST_RETENTION_S": 10.0, "_IDLE_POLL_S": 0.5, "_SCAN_POLL_S": 0.2, "_PROOF_INTERVAL_S": 0.5},
-    "sink.commit": {"_SNAPSHOT_AFTER": 7},
+    "sink.chain.writer": {"_SNAPSHOT_ENTRIES": 7},
+    "sink.merge": {"_AFTER": 1},
+    "sink.roll": {"OWN_BYTES": 60},
     "sink.drafts": {"_HEAD_FRESH_MS": 2_000},
     "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},
     "sink.base": {"DAMAGED_RETRY_S": 1.0},
     "controller.keeper": {"_LOOK_S": 15.0},
+    "controller.wiring": {"MergeRules": lambda **_: _MERGE_RULES},
     "controller.watch": {"_RETRY_S": 1.0},
     "controller.tasks": {"_LONGEST_REST_S": 5.0},
     "controller.runs": {"_ANSWER_POLL_S": 0.5},

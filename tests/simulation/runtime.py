@@ -22,6 +22,14 @@ class KilledError(BaseException):
     """Raised in the threads of a process that was killed. No `except Exception` catches it, nothing it does counts."""
 
 
+class SpinningError(RuntimeError):
+    """A thread does the same again and again and never waits: in the real world it would burn a core."""
+
+
+#: Looks at the clock without its going on that no thread has a reason for.
+_SPINNING = 200_000
+
+
 class Process:
     """One simulated operating-system process: killed or suspended as a whole. `failure` ended it, if anything did."""
 
@@ -48,6 +56,7 @@ class Runtime:
         self.current: Thread | None = None
         self.failure: BaseException | None = None
         self.switches = 0
+        self.looks = 0
 
     def at(self, when: float, call: Callable[[], None]) -> None:
         """Call from outside all processes at `when`."""
@@ -81,7 +90,9 @@ class Runtime:
                 self.now = until
                 return
             when, _, call, sleeper, ticket = heapq.heappop(self._timers)
-            self.now = max(self.now, when)
+            if when > self.now:
+                self.now = when
+                self.looks = 0
             if call is not None:
                 call()
             elif sleeper is not None and sleeper.ticket == ticket and not sleeper.queued:
@@ -413,7 +424,13 @@ class Time:
     @staticmethod
     def monotonic() -> float:
         """Virtual seconds."""
-        return here().now
+        runtime = here()
+        runtime.looks += 1
+        if runtime.looks > _SPINNING:
+            name = runtime.current.name if runtime.current is not None else ""
+            runtime.failure = runtime.failure or SpinningError(f"thread {name} never waits")
+            raise KilledError
+        return runtime.now
 
     @staticmethod
     def sleep(seconds: float) -> None:

@@ -55,6 +55,7 @@ def config_of(name: str) -> Config:
             "store": {"root": "file:///simulated"},
             "rotation": {"interval": "15s"},
             "flush": {"interval": "2s"},
+            "commit": {"max_objects": 2},
             "coordination": {"heartbeat_interval": "1s"},
             "liveness": {"timeout": "6s"},
             "peer": {"timeout": "5s"},

@@ -61,6 +61,7 @@ PARTS = st.builds(
     start=INT,
     end=INT,
     scan=st.none() | INT,
+    sha256=st.none() | TEXT,
 )
 OBJECTS = st.builds(
     StoredObject,
@@ -95,6 +96,7 @@ ENTRIES = st.builds(
     snapshot=INT,
     objects=st.lists(OBJECTS, max_size=2).map(tuple),
     replaced=st.lists(TEXT, max_size=2).map(tuple),
+    deleted=st.lists(TEXT, max_size=2).map(tuple),
     positions=st.dictionaries(KEYS, POSITIONS, max_size=3),
     head_at=st.none() | AT,
     topics=st.lists(TOPICS, max_size=2).map(tuple),

@@ -295,7 +295,8 @@ class World:
         name = layout.journal_key(PAIR, state.instance, state.number, seq=state.seq + 1, nonce=nonce)
         data = b"xy"
         self.store.put_if_absent(name, data)
-        return StoredObject(key=name, journal=True, bytes=len(data), sha256=sha256_hex(data), parts=parts)
+        hashed = tuple(replace(part, sha256=sha256_hex(data)) for part in parts)
+        return StoredObject(key=name, journal=True, bytes=len(data), sha256=sha256_hex(data), parts=hashed)
 
     def start(self, name: str) -> None:
         """Start a process."""

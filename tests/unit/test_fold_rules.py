@@ -266,6 +266,26 @@ REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
         ),
         f"{FIRST} is in the chain already",
     ),
+    "deletion of what was never replaced": (
+        building,
+        lambda c: c.entry(Kind.REWRITE, deleted=tuple(c.state.objects)),
+        f"{FIRST} is said to be deleted, but was not replaced before",
+    ),
+    "deletion of the same twice": (
+        lambda: building().append(Kind.REWRITE, replaced=tuple(building().state.objects)),
+        lambda c: c.entry(Kind.REWRITE, deleted=2 * tuple(c.state.replaced)),
+        "it names an object twice",
+    ),
+    "a commit that says what was deleted": (
+        lambda: building().append(Kind.REWRITE, replaced=tuple(building().state.objects)),
+        lambda c: c.entry(Kind.COMMIT, deleted=tuple(c.state.replaced)),
+        "only REWRITE replaces objects",
+    ),
+    "a journal without hashes": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), journal=True))),
+        f"{NEXT} is a journal, and not all of its parts have a hash",
+    ),
     "an empty object": (
         building,
         lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), parts=()))),
@@ -503,6 +523,8 @@ def test_a_stranger_may_rewrite_and_clear_the_incomplete() -> None:
     chain.append(Kind.REWRITE, incarnation="janitor", replaced=old, objects=(merged,))
     assert chain.state.objects == {merged.key: merged}
     assert chain.state.replaced == dict.fromkeys(old, 3), "when they were superseded"
+    chain.append(Kind.REWRITE, incarnation="janitor", deleted=old[:1])
+    assert chain.state.replaced.keys() == set(old[1:]), "what is deleted is forgotten"
     goes = Clearing(goes=(K,), stays={})
     chain.append(Kind.CLEARING, incarnation="janitor", clearing=goes)
     chain.append(Kind.CLEARED, incarnation="janitor", clearing=goes)

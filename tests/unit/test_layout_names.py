@@ -39,3 +39,6 @@ def test_names_are_what_the_design_says() -> None:
     assert layout.journal_key("shop", "a", 7, seq=5, nonce="ab") == (
         "shop/a/generation=00000007/journal/00000000000000000005+ab.avro"
     )
+    assert layout.journal_number(layout.journal_key("shop", "a", 7, seq=5, nonce="ab")) == 5
+    with pytest.raises(DamagedError, match="is not the name of a journal"):
+        layout.journal_number("shop/a/generation=00000007/topics/t/partition=0/x.avro")

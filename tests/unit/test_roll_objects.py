@@ -107,8 +107,9 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
     assert everything == [*range(5, 30), *range(100, 130), 140]
 
 
-def test_the_rest_shares_a_journal() -> None:
+def test_the_rest_shares_a_journal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partitions with most bytes get their own object; no more objects than asked for."""
+    monkeypatch.setattr("sink.roll.OWN_BYTES", 10)
     it = roller()
     keys = [key("t", n) for n in range(6)]
     for n, of in enumerate(keys):
@@ -121,6 +122,21 @@ def test_the_rest_shares_a_journal() -> None:
     for part in shared:
         assert decoded(built[2], part) == [("t", part.key.partition, n) for n in range(part.records)]
     assert built[2].item.records == sum(part.records for part in shared)
+
+
+def test_what_is_small_shares_a_journal() -> None:
+    """If there is more than may have objects of their own. Each part has the hash of its bytes."""
+    it = roller()
+    for n in range(3):
+        it.add(key("t", n), None, [segment(batch_of(key("t", n), range(3)))])
+    (built,) = cut(it, 2)
+    assert built.item.journal
+    for part in built.item.parts:
+        assert part.sha256 == sha256_hex(built.data[part.start : part.end])
+    it.add(key(), None, [segment(batch_of(key(), range(3)))])
+    (own,) = cut(it, 2)
+    assert not own.item.journal
+    assert [part.sha256 for part in own.item.parts] == [None]
 
 
 def test_blocks_are_closed_when_they_are_full() -> None:

@@ -165,7 +165,7 @@ def test_a_reader_begins_with_the_latest_one(upto: int | None) -> None:
     late = ChainReader(store, PAIR).load(1, upto=upto)
     assert late == whole
     last = upto or 29
-    begin = max((seq for seq in (0, 8, 20) if seq <= last))
+    begin = max(seq for seq in (0, 8, 20) if seq <= last)
     read = sum(operation == "get" and "/00000001/" in name for operation, name in store.log)
     assert read <= last - begin + 3
     if upto is None:
@@ -181,13 +181,35 @@ def test_a_snapshot_that_is_gone_is_named() -> None:
         ChainReader(store, PAIR).load(1)
 
 
-def test_a_janitor_between_two_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many entries, or so many bytes since the last one; what others append counts."""
+    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
+    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_BYTES", 10**9)
+    store = MemoryStore()
+    writer = chain_of(store, (), 5)
+    assert not writer.snapshot_due
+    confirm = Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=10**9)
+    writer.append(confirm)
+    assert writer.snapshot_due
+    snapshot = Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0)
+    writer.append(snapshot)
+    assert not writer.snapshot_due
+    size = len(store.objects[layout.entry_key(PAIR, 1, 7)])
+    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_BYTES", 10)
+    for _ in range(3):
+        janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
+        janitor.append(replace(snapshot, kind=Kind.REWRITE, reason="x" * size))
+        assert not writer.snapshot_due
+    writer.append(confirm)
+    assert writer.snapshot_due
+
+
+def test_a_janitor_between_two_tries() -> None:
     """Somebody else's entry takes the number: the state is written down anew, with that entry in it."""
     store = MemoryStore()
     writer = chain_of(store, (), 5)
     janitor = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor", stop=threading.Event())
     taken = [item.key for item in janitor.state.objects.values()][:1]
-    del monkeypatch
 
     def append(_: str, key_: str) -> None:
         if key_.endswith(f"{6:020d}.json"):

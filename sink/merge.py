@@ -1,0 +1,319 @@
+"""Merging: a thread that copies blocks of small objects into larger ones, and deletes what was replaced long ago.
+
+Bytes are checked before they are copied, objects are in the store before the chain names them, and both looks at the
+state and appends are the committer's to make, between its commits. What a REWRITE replaced goes after a grace time, and
+only when no pin keeps it: whoever reads may have read the chain before. A checkpoint keeps what was in the chain when
+it was completed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, sha256_hex
+from backup_avro.container import Codec, encode_header
+from backup_avro.errors import DamagedError, TandemError
+from backup_avro.fold import ChainError, Generation
+from sink.chain import checkpoints, pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter, now_ms
+from sink.commit import Task
+from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
+from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+
+_LOG = structlog.get_logger()
+_GAP = 64 << 10
+"""Bytes between two pieces that are read along rather than asked for apart."""
+_AT_ONCE = 1000
+_LOOK_S = 0.2
+_AFTER = 8
+"""Commits after which it is looked for something to merge."""
+
+
+class Appender(Protocol):
+    """Who appends to the chain, one thing after the other. `error` is why it ended."""
+
+    error: Exception | None
+
+    def request(self, task: Task) -> None:
+        """Have `task` do something with the chain's writer."""
+        ...
+
+
+@dataclass(slots=True)
+class _Errand:
+    """Something that the committer does for the merger. `value` or `refused` once it is done."""
+
+    done: threading.Event
+    value: object = None
+    refused: ChainError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What is to be done next, and what it takes from the state."""
+
+    merge: Merge | None
+    topics: dict[str, Topic]
+    header: bytes
+    replaced: dict[str, int]
+
+
+class Merger:
+    """Merges one generation's objects, as often as `nudge` was called. `stop` and never `join`: it may be uploading."""
+
+    def __init__(
+        self, *, writer: ChainWriter, store: ObjectStore, committer: Appender, rules: MergeRules, name: str
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._rules = rules
+        self._claim = writer.state.claim
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._commits = 0
+        self._deleted: list[str] = []
+        self._kept: dict[str, frozenset[str]] = {}
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. It looks at once: what it did not finish before may have been much."""
+        self._wake.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after what it is about. What it has stored and not committed is an orphan."""
+        self._stopped.set()
+        self._wake.set()
+
+    def committed(self) -> None:
+        """Take notice of a commit."""
+        self._commits += 1
+        if self._commits % _AFTER == 0:
+            self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._stopped.is_set():
+                return
+            try:
+                while self.step():
+                    pass
+            except TandemError as error:
+                _LOG.warning("could not merge small objects, trying again", error=str(error))
+            except _StoppedError:
+                return
+
+    def step(self) -> bool:
+        """Merge once; return whether there may be more."""
+        job = self._ask(self._look)
+        assert isinstance(job, _Job)
+        self._sweep(job.replaced)
+        if job.merge is None:
+            return False
+        objects = self._store_outputs(job, job.merge)
+        entry = replace(
+            _REWRITE,
+            objects=tuple(objects),
+            replaced=tuple(item.key for item in job.merge.inputs),
+            deleted=tuple(self._deleted),
+            reason="merged",
+        )
+        try:
+            self._ask(lambda writer: writer.append(entry))
+        except ChainError as error:
+            # A janitor was faster. The entry was not sent, so nobody knows these objects.
+            _LOG.info("what was to be merged has changed meanwhile", error=str(error))
+            self._store.delete([item.key for item in objects])
+            return True
+        self._deleted = []
+        _LOG.debug(
+            "merged", objects=len(job.merge.inputs), into=len(objects), bytes=sum(item.bytes for item in objects)
+        )
+        return True
+
+    def _look(self, writer: ChainWriter) -> _Job:
+        state = writer.state
+        assert state.opening is not None
+        return _Job(
+            merge=None if _over(state) else plan_merge(state, self._rules),
+            topics=dict(state.topics),
+            header=encode_header(codec=Codec(state.opening.codec), sync=bytes.fromhex(state.opening.sync)),
+            replaced=dict(state.replaced),
+        )
+
+    def _ask(self, what: Callable[[ChainWriter], object]) -> object:
+        """Have the committer do something and return what that gave. Raises ChainError."""
+        errand = _Errand(done=threading.Event())
+
+        def run(writer: ChainWriter) -> None:
+            try:
+                errand.value = what(writer)
+            except ChainError as error:
+                errand.refused = error
+            errand.done.set()
+
+        self._committer.request(run)
+        while not errand.done.wait(_LOOK_S):
+            if self._stopped.is_set() or self._committer.error is not None:
+                raise _StoppedError
+        if errand.refused is not None:
+            raise errand.refused
+        return errand.value
+
+    # --- copying ------------------------------------------------------------------------------------------------------
+
+    def _store_outputs(self, job: _Job, merge: Merge) -> list[StoredObject]:
+        stored: list[StoredObject] = []
+        try:
+            for output in merge.outputs:
+                stored.append(self._store_output(job, output))  # noqa: PERF401 (what was stored is needed on failure)
+        except BaseException:
+            with suppress(TandemError):
+                self._store.delete([item.key for item in stored])
+            raise
+        return stored
+
+    def _store_output(self, job: _Job, output: Output) -> StoredObject:
+        if self._stopped.is_set():
+            raise _StoppedError
+        found = self._fetch(piece for group in output.groups for piece in group)
+        data = bytearray(job.header)
+        parts = []
+        for group in output.groups:
+            start = len(data)
+            for piece in group:
+                data += found.pop((piece.item.key, piece.part.start))
+            parts.append(_joined(group, data, start, hashed=output.place is not None))
+        key = self._name(job, output)
+        item = StoredObject(
+            key=key, journal=output.place is not None, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
+        )
+        if self._store.put_if_absent(key, data) is Put.EXISTS and self._store.get(key) != data:
+            raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
+        return item
+
+    def _name(self, job: _Job, output: Output) -> str:
+        where = (self._claim.pair, self._claim.instance, self._claim.generation)
+        nonce = secrets.token_hex(8)
+        if output.place is not None:
+            return layout.journal_key(*where, seq=output.place, nonce=nonce)
+        first, last = output.groups[0][0].part, output.groups[-1][-1].part
+        topic = job.topics[first.key.topic_id].name
+        return layout.data_key(
+            *where, topic=topic, partition=first.key.partition, first=first.first, last=last.last, nonce=nonce
+        )
+
+    def _fetch(self, pieces: Iterable[Piece]) -> dict[tuple[str, int], bytes]:
+        """Read pieces and check them: those of journals one by one, other objects as a whole."""
+        found: dict[tuple[str, int], bytes] = {}
+        by_item: dict[str, list[Piece]] = {}
+        for piece in pieces:
+            by_item.setdefault(piece.item.key, []).append(piece)
+        for wanted in by_item.values():
+            item = wanted[0].item
+            if all(piece.part.sha256 is not None for piece in wanted):
+                for run in _runs(wanted):
+                    data = self._get(item, run[0].part.start, run[-1].part.end)
+                    for piece in run:
+                        body = data[piece.part.start - run[0].part.start : piece.part.end - run[0].part.start]
+                        _check(item, sha256_hex(body) == piece.part.sha256)
+                        found[item.key, piece.part.start] = body
+            else:
+                data = self._get(item, 0, item.bytes)
+                _check(item, sha256_hex(data) == item.sha256)
+                for piece in wanted:
+                    found[item.key, piece.part.start] = data[piece.part.start : piece.part.end]
+        return found
+
+    def _get(self, item: StoredObject, start: int, end: int) -> bytes:
+        try:
+            return self._store.get(item.key, start=start, end=end)
+        except ObjectMissingError as error:
+            raise DamagedError(f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def _sweep(self, replaced: dict[str, int]) -> None:
+        """Delete what was replaced longer than the grace time ago, unless a pin keeps it. The next REWRITE says so."""
+        now = now_ms(self._store)
+        old = [key for key, at in replaced.items() if now - at > self._rules.grace_ms and key not in self._deleted]
+        if not old:
+            return
+        kept: set[str] = set()
+        for pin in pins.holding(pins.list_pins(self._store, self._claim.pair), self._claim.generation, now):
+            needed = self._needed(pin)
+            if needed is None:
+                return
+            kept |= needed
+        going = [key for key in old if key not in kept]
+        for at in range(0, len(going), _AT_ONCE):
+            batch = going[at : at + _AT_ONCE]
+            self._store.delete(batch)
+            self._deleted += batch
+
+    def _needed(self, pin: pins.Pin) -> frozenset[str] | None:
+        """Return the objects that a pin is there for, None if that is not known: all of them may be."""
+        seq = checkpoints.completed_at(self._store, self._claim.pair, pin)
+        if seq is None:
+            return None
+        if pin.id not in self._kept:
+            state = ChainReader(self._store, self._claim.pair).load(self._claim.generation, upto=seq)
+            self._kept[pin.id] = frozenset(state.objects)
+        return self._kept[pin.id]
+
+
+class _StoppedError(Exception):
+    """The merger was told to end, or the committer has ended."""
+
+
+_REWRITE = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0)
+_REMEDY = "`tandem verify` says what else is damaged; let the peer build another generation with `tandem failover`"
+
+
+def _over(state: Generation) -> bool:
+    return state.sealed or state.clearing is not None
+
+
+def _check(item: StoredObject, intact: bool) -> None:
+    if not intact:
+        raise DamagedError(f"{item.key} does not hold what the chain says", remedy=_REMEDY)
+
+
+def _joined(group: tuple[Piece, ...], data: bytearray, start: int, *, hashed: bool) -> Part:
+    """Return what follows one on another in `data` from `start` on as one part."""
+    parts = [piece.part for piece in group]
+    return replace(
+        parts[0],
+        last=parts[-1].last,
+        records=sum(part.records for part in parts),
+        tombstones=sum(part.tombstones for part in parts),
+        min_timestamp=min(part.min_timestamp for part in parts),
+        max_timestamp=max(part.max_timestamp for part in parts),
+        start=start,
+        end=len(data),
+        scan=None if parts[0].scan is None else max(part.scan or 0 for part in parts),
+        sha256=sha256_hex(memoryview(data)[start:]) if hashed else None,
+    )
+
+
+def _runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces of one object that are read in one go, in the order of their bytes."""
+    run: list[Piece] = []
+    for piece in sorted(pieces, key=lambda piece: piece.part.start):
+        if run and piece.part.start - run[-1].part.end > _GAP:
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run

@@ -1,0 +1,455 @@
+"""Merging: the same records in fewer objects, whatever happens meanwhile; and what was replaced goes when it may."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backup_avro.chain import Entry, Kind, PartitionKey
+from backup_avro.checkpoint import Outcome, Request, encode_outcome
+from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.layout import outcome_key
+from backup_avro.record import Record, decode_body
+from sink.chain import checkpoints, pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter
+from sink.commit import Task
+from sink.merge import Merger
+from sink.merge_plan import MergeRules, plan_merge
+from sink.object_store.base import StoreTransientError
+from spark_jobs.verify_plan import check_object, check_state, plan_objects
+
+RULES = MergeRules(fan_in=3, smallest=1000, own_bytes=400, limit=4000, most_runs=9)
+TOPICS = [TopicSpec("t", partitions=3), TopicSpec("u")]
+GRACE_MS = 24 * 3_600_000
+
+
+@dataclass
+class AtOnce:
+    """Appends in the caller's thread. `meanwhile` is done before each."""
+
+    writer: ChainWriter
+    error: Exception | None = None
+    meanwhile: list[Task] = field(default_factory=list)
+
+    def request(self, task: Task) -> None:
+        """Do it."""
+        while self.meanwhile:
+            self.meanwhile.pop()(self.writer)
+        task(self.writer)
+
+
+def merger(backup: Backup, rules: MergeRules = RULES, committer: Any = None) -> Merger:
+    """A merger of a backup that is not written to meanwhile."""
+    return Merger(
+        writer=backup.writer,
+        store=backup.store,
+        committer=committer or AtOnce(backup.writer),
+        rules=rules,
+        name="merge",
+    )
+
+
+def to_the_end(it: Merger) -> int:
+    """Merge until there is nothing to merge; return how often that was."""
+    steps = 0
+    while it.step():
+        steps += 1
+        assert steps < 100
+    return steps
+
+
+def held(backup: Backup) -> dict[PartitionKey, list[Record]]:
+    """All records that count, per partition in the order of their offsets, as the present chain has them."""
+    state = ChainReader(backup.store, PAIR).load(backup.number)
+    found: dict[PartitionKey, list[Record]] = {}
+    for item, part in sorted(state.live_parts(), key=lambda pair: pair[1].first):
+        data = backup.store.get(item.key)
+        blocks = iter_blocks(data, decode_header(data), part.start, part.end)
+        for block in blocks:
+            found.setdefault(part.key, []).extend(decode_body(decompress(block, backup.codec), block.count))
+    return found
+
+
+def problems(backup: Backup) -> list[Any]:
+    """What `tandem verify` would find."""
+    state = backup.writer.state
+    checks = plan_objects([state])
+    found = [finding for check in checks for finding in check_object(check, backup.store.get(check.item.key)).findings]
+    return [*found, *check_state(state)]
+
+
+def backup_of(store: MemoryStore, commits: int, *, journal: bool, size: int = 2) -> Backup:
+    """A complete generation of many small commits."""
+    it = Backup.claim(store, topics=TOPICS)
+    for n in range(commits):
+        low = n * size
+        batch = [record for p in range(3) for record in records("t", p, range(low, low + size), tombstones=[low])]
+        it.commit([*batch, *records("u", 0, range(low, low + size))], journal=journal, base_end={("t", 0): size})
+    it.complete()
+    return it
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_the_same_records_in_fewer_objects(journal: bool) -> None:
+    """In order, each once, with counts and hashes that `tandem verify` agrees with."""
+    backup = backup_of(MemoryStore(), 40, journal=journal)
+    before, objects = held(backup), len(backup.writer.state.objects)
+    assert to_the_end(merger(backup)) > 0
+    state = backup.writer.state
+    assert held(backup) == before
+    assert problems(backup) == []
+    assert len(state.objects) < objects / 2
+    assert sum(len(item.parts) for item in state.objects.values()) < 40
+    assert all(len(backup.store.get(key)) == item.bytes for key, item in state.objects.items())
+    assert plan_merge(state, RULES) is None
+
+
+def test_what_grows_leaves_the_journal() -> None:
+    """A partition of some size gets objects of its own, in its own place, and none of them is too large."""
+    backup = Backup.claim(MemoryStore(), topics=TOPICS)
+    for n in range(9):
+        large = records("t", 0, range(n * 40, n * 40 + 40))
+        backup.commit([*large, *records("u", 0, [n])], journal=True)
+    before = held(backup)
+    to_the_end(merger(backup, replace(RULES, own_bytes=1500)))
+    own = [item for item in backup.writer.state.objects.values() if not item.journal]
+    assert {part.key for item in own for part in item.parts} == {backup.key("t", 0)}
+    assert all("/topics/t/partition=0/t+0+" in item.key for item in own)
+    assert all(item.bytes <= RULES.limit + 2000 for item in own)  # its header comes on top
+    assert held(backup) == before
+    assert problems(backup) == []
+
+
+def test_a_journal_that_would_be_too_large_lets_its_largest_partitions_go() -> None:
+    """Although none of them is large."""
+    rules = replace(RULES, own_bytes=10_000, limit=1500)
+    backup = backup_of(MemoryStore(), 9, journal=True)
+    before = held(backup)
+    to_the_end(merger(backup, rules))
+    journals = [item for item in backup.writer.state.objects.values() if item.journal]
+    assert all(sum(part.end - part.start for part in item.parts) <= rules.limit for item in journals)
+    assert {item.journal for item in backup.writer.state.objects.values()} == {True, False}
+    assert held(backup) == before
+
+
+def test_a_base_that_is_being_read_is_left_alone() -> None:
+    """Which of its attempts count is not known yet. What an attempt left that does not count is dropped later."""
+    backup = backup_of(MemoryStore(), 4, journal=True)
+    state = backup.writer.state
+    key = backup.key("t", 0)
+    done = state.positions[key]
+    state.positions[key] = replace(done, base=replace(done.base, done_at=None))
+    assert plan_merge(state, RULES) is not None  # the newest three journals have nothing of it
+    first = next(iter(state.objects))
+    merge = plan_merge(state, RULES)
+    assert merge is not None
+    assert first not in {item.key for item in merge.inputs}
+    state.positions[key] = replace(done, base=replace(done.base, void=(1,)))
+    merge = plan_merge(state, replace(RULES, fan_in=4))
+    assert merge is not None
+    assert first in {item.key for item in merge.inputs}
+    pieces = [piece.part for output in merge.outputs for group in output.groups for piece in group]
+    assert all(part.scan is None for part in pieces)
+
+
+def test_what_lies_between_keeps_parts_apart() -> None:
+    """Two journals with an object of the partition's own between them: three parts in the order of the offsets."""
+    backup = Backup.claim(MemoryStore(), topics=TOPICS)
+    for n in range(3):
+        backup.commit([*records("t", 0, [10 * n]), *records("u", 0, [n])], journal=True)
+        backup.commit(records("t", 0, [10 * n + 5]))
+    before = held(backup)
+    to_the_end(merger(backup, replace(RULES, own_bytes=10_000)))
+    (journal,) = [item for item in backup.writer.state.objects.values() if item.journal]
+    assert [(part.first, part.last) for part in journal.parts if part.key == backup.key("u", 0)] == [(0, 2)]
+    assert sum(part.key == backup.key("t", 0) for part in journal.parts) == 3
+    assert held(backup) == before
+    assert problems(backup) == []
+
+
+SIZES = st.lists(st.tuples(st.booleans(), st.integers(1, 30), st.integers(0, 2)), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES)
+def test_any_commits(commits: list[tuple[bool, int, int]]) -> None:
+    """Merged after each: never a record lost or twice, and few runs are left of each size."""
+    backup = Backup.claim(MemoryStore(), topics=TOPICS)
+    it = merger(backup)
+    ends = dict.fromkeys(range(3), 0)
+    for journal, size, partition in commits:
+        low = ends[partition]
+        ends[partition] += size
+        others = records("u", 0, [sum(ends.values())]) if journal else []
+        backup.commit([*records("t", partition, range(low, low + size)), *others], journal=journal)
+        to_the_end(it)
+    assert problems(backup) == []
+    for partition, end in ends.items():
+        found = held(backup).get(backup.key("t", partition), [])
+        assert [record.offset for record in found] == list(range(end))
+    state = backup.writer.state
+    journals = sum(item.journal for item in state.objects.values())
+    assert journals <= 2 * 6
+    assert plan_merge(state, RULES) is None
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_object_is_not_copied() -> None:
+    """Nothing is written, nothing replaced: its damage would have a right checksum from then on."""
+    for journal in (True, False):
+        store = MemoryStore()
+        backup = backup_of(store, 6, journal=journal)
+        for key in [key for key in store.objects if key.endswith(".avro")]:
+            store.objects[key] = store.objects[key][:-30] + b"x" * 30
+        before = dict(store.objects)
+        with pytest.raises(Exception, match="does not hold what the chain says"):
+            merger(backup).step()
+        assert store.objects == before
+        del store.objects[next(key for key in reversed(before) if key.endswith(".avro"))]
+        with pytest.raises(Exception, match=r"not in the store|does not hold"):
+            merger(backup).step()
+
+
+def test_a_store_that_fails_leaves_nothing_behind() -> None:
+    """What was stored before the failure is deleted, and the next time all is merged."""
+    store = MemoryStore()
+    backup = backup_of(store, 9, journal=False)
+    before = held(backup)
+    names = set(store.objects)
+    puts = 0
+
+    def fail(operation: str, key: str) -> Exception | None:
+        nonlocal puts
+        if operation != "put" or not key.endswith(".avro"):
+            return None
+        puts += 1
+        return StoreTransientError("503") if puts == 3 else None
+
+    store.before = fail
+    with pytest.raises(StoreTransientError):
+        merger(backup).step()
+    assert set(store.objects) == names
+    to_the_end(merger(backup))
+    assert held(backup) == before
+
+
+def test_a_janitor_was_faster() -> None:
+    """What is no longer in the chain can't be replaced; what was stored for that is deleted, and it is planned anew."""
+    store = MemoryStore()
+    backup = backup_of(store, 6, journal=True)
+    committer = AtOnce(backup.writer)
+    it = merger(backup, committer=committer)
+    taken: list[str] = []
+
+    def expire(writer: ChainWriter) -> None:
+        taken.append(list(writer.state.objects)[-1])
+        writer.append(Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=tuple(taken)))
+
+    real = it._look  # type: ignore[attr-defined]
+
+    def look(writer: ChainWriter) -> Any:
+        if not taken:
+            committer.meanwhile.append(expire)
+        return real(writer)
+
+    it._look = look  # type: ignore[method-assign]
+    to_the_end(it)
+    state = backup.writer.state
+    assert taken[0] not in state.objects
+    avro = {key for key in store.objects if key.endswith(".avro")}
+    assert avro == state.objects.keys() | state.replaced.keys()
+    assert problems(backup) == []
+
+
+def test_a_sealed_generation_is_left_alone() -> None:
+    """Nothing but CLEARING may follow."""
+    backup = backup_of(MemoryStore(), 9, journal=True)
+    backup.seal()
+    assert not merger(backup).step()
+
+
+# --- what was replaced ------------------------------------------------------------------------------------------------
+
+
+def merged(store: MemoryStore) -> tuple[Backup, set[str]]:
+    """A backup that was merged once, and the keys of what was replaced."""
+    backup = backup_of(store, 3, journal=True)
+    assert merger(backup).step()
+    return backup, set(backup.writer.state.replaced)
+
+
+def test_it_stays_for_the_grace_time() -> None:
+    """Then it goes, and the next REWRITE says so."""
+    store = MemoryStore()
+    backup, replaced = merged(store)
+    it = merger(backup)
+    store.clock_ms += GRACE_MS - 10_000
+    it.step()
+    assert replaced <= store.objects.keys()
+    store.clock_ms += 20_000
+    it.step()
+    assert replaced.isdisjoint(store.objects)
+    assert backup.writer.state.replaced.keys() == replaced
+    deletes = len([name for operation, name in store.log if operation == "delete"])
+    it.step()
+    assert len([name for operation, name in store.log if operation == "delete"]) == deletes
+    for n in range(3, 6):
+        backup.commit([*records("t", 1, [2 * n]), *records("u", 0, [2 * n])], journal=True)
+    assert it.step()
+    assert replaced.isdisjoint(backup.writer.state.replaced)
+    assert ChainReader(store, PAIR).load(1) == backup.writer.state
+
+
+def test_a_reader_keeps_it() -> None:
+    """It may have read the chain before."""
+    store = MemoryStore()
+    backup, replaced = merged(store)
+    store.clock_ms += 2 * GRACE_MS
+    pin = pins.put(store, PAIR, generation=1, owner="restore", until=store.clock_ms + 1_000_000)
+    other = pins.put(store, PAIR, generation=2, owner="restore", until=store.clock_ms + 1_000_000)
+    it = merger(backup)
+    it.step()
+    assert replaced <= store.objects.keys()
+    pins.release(store, PAIR, pin)
+    it.step()
+    assert replaced.isdisjoint(store.objects)
+    assert f"{PAIR}/pins/{other.id}.json" in store.objects
+
+
+def pinned(store: MemoryStore, seq: int | None) -> Request:
+    """A checkpoint's pin on generation 1; if `seq` is given, it was completed by that entry."""
+    request = Request(
+        id="c",
+        pair=PAIR,
+        nonce=f"{seq or 0:016x}",
+        cluster_id="c",
+        at=1,
+        deadline=2,
+        keep_until=None,
+        by="test",
+        reason="",
+        topics={},
+        cut={},
+        witnesses=(),
+    )
+    checkpoints.hold(store, request, 1)
+    if seq is not None:
+        outcome = Outcome(id="c", nonce=request.nonce, at=5, by="test", generation=1, seq=seq)
+        store.put_if_absent(outcome_key(PAIR, request.nonce), encode_outcome(outcome))
+    return request
+
+
+def test_a_checkpoint_keeps_what_was_there_when_it_was_completed() -> None:
+    """While it is open that is not known, so all stays; what came later, or was replaced before, goes."""
+    store = MemoryStore()
+    backup, early = merged(store)
+    seq = backup.writer.state.seq
+    present = set(backup.writer.state.objects)
+    for n in range(3, 12):
+        backup.commit([*records("t", 1, [2 * n]), *records("u", 0, [2 * n])], journal=True)
+    it = merger(backup, replace(RULES, own_bytes=10_000))
+    to_the_end(it)
+    late = set(backup.writer.state.replaced) - early
+    assert late & present
+    assert late - present
+    store.clock_ms += 2 * GRACE_MS
+    request = pinned(store, None)
+    it.step()
+    assert early | late <= store.objects.keys()
+    pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
+    pinned(store, seq)
+    it.step()
+    assert store.objects.keys() & (early | late) == present & late
+
+
+# --- the thread -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Silent:
+    """A committer that takes what is asked for and does nothing."""
+
+    error: Exception | None = None
+    asked: threading.Event = field(default_factory=threading.Event)
+
+    def request(self, task: Task) -> None:
+        """Take it."""
+        del task
+        self.asked.set()
+
+
+def threads(name: str) -> Iterator[threading.Thread]:
+    """Threads of that name."""
+    return (thread for thread in threading.enumerate() if thread.name == name)
+
+
+@pytest.mark.parametrize("how", ["stop", "error"])
+def test_it_ends_while_it_waits(how: str) -> None:
+    """When it is told to, or when nobody will answer any more."""
+    committer = Silent()
+    it = merger(backup_of(MemoryStore(), 1, journal=True), committer=committer)
+    it.start()
+    assert committer.asked.wait(5)
+    (thread,) = threads("merge")
+    if how == "stop":
+        it.stop()
+    else:
+        committer.error = RuntimeError()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_it_begins_at_once_and_looks_again_after_some_commits() -> None:
+    """Trouble does not end it."""
+    store = MemoryStore()
+    backup = backup_of(store, 9, journal=True)
+    failed = threading.Event()
+
+    def fail(operation: str, key: str) -> Exception | None:
+        if operation == "put" and key.endswith(".avro") and not failed.is_set():
+            failed.set()
+            return StoreTransientError("503")
+        return None
+
+    store.before = fail
+    it = merger(backup)
+    it.start()
+    (thread,) = threads("merge")
+    assert failed.wait(5)
+    for _ in range(8):
+        it.committed()
+    for _ in range(500):
+        if backup.writer.state.replaced:
+            break
+        thread.join(0.01)
+    assert backup.writer.state.replaced
+    it.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_size_classes() -> None:
+    """Each is `fan_in` times as large as the one below."""
+    rules = MergeRules(fan_in=8, smallest=100)
+    assert [rules.size_class(size) for size in (1, 799, 800, 6399, 6400, 51_200)] == [0, 0, 1, 1, 2, 3]
+
+
+def test_a_large_run_ends_the_line() -> None:
+    """What is older than that is left alone."""
+    backup = Backup.claim(MemoryStore(), topics=TOPICS)
+    for size in (1, 1, 200, 1, 1):
+        low = backup.positions[backup.key("t", 0)].offset if backup.positions else 0
+        backup.commit(records("t", 0, range(low, low + size)))
+    assert plan_merge(backup.writer.state, RULES) is None
+    assert plan_merge(backup.writer.state, replace(RULES, limit=10**6)) is not None
