@@ -1,7 +1,7 @@
 """Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
 
-Nothing is decoded before the checksum of the whole object is right, so a slice of a journal costs the whole journal;
-`ObjectReader` keeps the last objects so that slices of one object in a row cost it once.
+Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
+slices of it, or, for whoever wants little of many journals, that of a journal's part.
 """
 
 from __future__ import annotations
@@ -64,12 +64,17 @@ class Body:
 
 
 class ObjectReader:
-    """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own."""
+    """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own.
 
-    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES) -> None:
+    With `apart`, parts of journals are fetched one by one: a partition's share of a thousand journals, not all of them.
+    """
+
+    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES, apart: bool = False) -> None:
         self._store = store
         self._cache_bytes = cache_bytes
+        self._apart = apart
         self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._headers: dict[int, Header] = {}
 
     def fetch(self, item: StoredObject) -> bytes:
         """Return the whole object. DamagedError if size or SHA-256 differ from the chain's, MissingObjectError."""
@@ -77,42 +82,64 @@ class ObjectReader:
         if data is not None:
             self._kept.move_to_end(item.key)
             return data
-        try:
-            data = self._store.get(item.key)
-        except ObjectMissingError as error:
-            raise MissingObjectError(
-                f"{item.key} is in the chain, but not in the store {self._store.url}",
-                remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
-            ) from error
+        data = self._get(item, 0, None)
         check_bytes(item, data)
         self._kept[item.key] = data
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
             self._kept.popitem(last=False)
         return data
 
+    def _get(self, item: StoredObject, start: int, end: int | None) -> bytes:
+        try:
+            return self._store.get(item.key, start=start, end=end)
+        except ObjectMissingError as error:
+            raise MissingObjectError(
+                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
+            ) from error
+
     def bodies(self, piece: Slice) -> Iterator[Body]:
         """Yield the records of `piece` with offsets in [low, high), block by block. Nothing if there are none.
 
         Raises DamagedError that names the object.
         """
-        data = self.fetch(piece.item)
+        item, part = piece.item, piece.part
+        if self._apart and part.sha256 is not None:
+            data = self._get(item, part.start, part.end)
+            if sha256_hex(data) != part.sha256:
+                raise DamagedError(
+                    f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
+                )
+            begin, header = 0, self._header(piece)
+        else:
+            data = self.fetch(item)
+            begin, header = part.start, None
         try:
-            yield from cut(_bodies(data, open_container(data), piece), piece.low, piece.high, last=piece.part.last)
+            found = _bodies(data, header or open_container(data), begin, begin + part.end - part.start)
+            yield from cut(found, piece.low, piece.high, last=part.last)
         except DamagedError as error:
-            raise DamagedError(f"{piece.item.key}: {error}", remedy=_REMEDY) from error
+            raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
+
+    def _header(self, piece: Slice) -> Header:
+        """Return the header of a generation's objects, which all have the same."""
+        found = self._headers.get(piece.generation)
+        if found is None:
+            first = min(part.start for part in piece.item.parts)
+            found = self._headers[piece.generation] = open_container(self._get(piece.item, 0, first))
+        return found
 
 
+_RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
 _REMEDY: Final = "its checksum is right, so it was written this way: report it, and use another generation"
 
 
 def check_bytes(item: StoredObject, data: bytes) -> None:
     """Raise DamagedError unless size and SHA-256 of `data` are those of the chain."""
-    remedy = "restore the object from the bucket's versions or a replica, or use another generation"
     if len(data) != item.bytes:
-        raise DamagedError(f"{item.key} has {len(data)} bytes, the chain says {item.bytes}", remedy=remedy)
+        raise DamagedError(f"{item.key} has {len(data)} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
     found = sha256_hex(data)
     if found != item.sha256:
-        raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=remedy)
+        raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=_RESTORE_IT)
 
 
 def open_container(data: bytes) -> Header:
@@ -126,9 +153,9 @@ def open_container(data: bytes) -> Header:
 _decoder = cache(decoder_for)
 
 
-def _bodies(data: bytes, header: Header, piece: Slice) -> Iterator[Body]:
+def _bodies(data: bytes, header: Header, start: int, end: int) -> Iterator[Body]:
     codec: Codec = header.codec
-    for block in iter_blocks(data, header, piece.part.start, piece.part.end):
+    for block in iter_blocks(data, header, start, end):
         if not block.count:
             continue
         body = decompress(block, codec)

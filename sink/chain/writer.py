@@ -10,7 +10,7 @@ import structlog
 
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
-from backup_avro.chain_json import decode_entry, encode_claim, encode_entry
+from backup_avro.chain_json import decode_entry, encode_claim, encode_entry, pack
 from backup_avro.errors import PermanentError, RefusedError
 from backup_avro.fold import Generation, check
 from backup_avro.snapshot import dump_state
@@ -145,14 +145,15 @@ class ChainWriter:
                 if draft.kind is Kind.SNAPSHOT:
                     entry = replace(entry, snapshot=entry.seq, folded=dump_state(self.state))
                 check(self.state, entry)
-                data = encode_entry(entry)
+                plain = encode_entry(entry)
+                data = pack(plain)
                 key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
                 self._in_doubt = key
                 taken = _put(self._store, key, data, self._stop)
                 self._in_doubt = None
                 if taken:
                     self.state.apply(entry, sha256_hex(data))
-                    self._count(entry, len(data))
+                    self._count(entry, len(plain))
                     return entry
                 self._take_foreign(key, draft.kind)
 

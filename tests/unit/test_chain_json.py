@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from backup_avro.chain import (
     from_iso,
     iso,
 )
-from backup_avro.chain_json import decode_claim, decode_entry, encode_claim, encode_entry
+from backup_avro.chain_json import PACKED_FROM, decode_claim, decode_entry, encode_claim, encode_entry, pack
 from backup_avro.errors import DamagedError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -297,3 +299,15 @@ def test_hostile_bytes_are_damage(data: bytes) -> None:
     """Deep nesting, endless numbers, other encodings."""
     with pytest.raises(DamagedError):
         decode_entry(data, "x")
+
+
+def test_a_large_entry_is_packed() -> None:
+    """Any tool can unpack it; half of it is named."""
+    entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
+    stored = pack(encode_entry(entry))
+    assert len(stored) < 500
+    assert decode_entry(stored, "x") == entry
+    assert gzip.decompress(stored) == encode_entry(entry)
+    assert pack(encode_entry(replace(entry, reason="x"))) == encode_entry(replace(entry, reason="x"))
+    with pytest.raises(DamagedError, match=r"^here: "):
+        decode_entry(stored[:-9], "here")

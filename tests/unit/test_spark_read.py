@@ -113,6 +113,27 @@ def test_slices_of_one_object_fetch_it_once(store: ObjectStore, tmp_path: Path) 
     assert [body.first for body in reader.bodies(second)] == [0, 4]
 
 
+def test_a_part_of_a_journal_can_be_read_alone(store: ObjectStore, tmp_path: Path) -> None:
+    """What else is in the journal is not fetched; damage there is none of its business, its own is found."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
+    backup.commit(records("orders", 0, range(9)) + records("orders", 1, range(5)), journal=True)
+    first, second = slices(store)
+    path = tmp_path / first.item.key
+    data = bytearray(path.read_bytes())
+    data[second.part.start + 5] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    reader = ObjectReader(store, apart=True)
+    assert [body.first for body in reader.bodies(replace(first, low=2, high=6))] == [2, 4]
+    with pytest.raises(DamagedError, match=rf"bytes {second.part.start} to {second.part.end} are not what the chain"):
+        list(reader.bodies(second))
+    with pytest.raises(DamagedError, match="SHA-256"):
+        list(ObjectReader(store).bodies(first))
+    path.unlink()
+    with pytest.raises(MissingObjectError):
+        list(reader.bodies(first))
+
+
 def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Path) -> None:
     """With no room for two objects the older one is fetched again."""
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
