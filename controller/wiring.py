@@ -71,6 +71,7 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
         scan_rate=config.scan.rate_limit,
         survey_interval_s=min(_SURVEY_S, flush_s),
         groups_interval_s=config.groups.interval.total_seconds() if config.groups.enabled else None,
+        offers_patience_s=config.scan.patience.total_seconds() if config.scan.by == "spark" else None,
         merge=MergeRules(
             limit=config.object.target_size // 2, grace_ms=round(config.grace.rewrite.total_seconds() * 1000)
         ),

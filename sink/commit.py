@@ -29,9 +29,13 @@ _UPLOADS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """What one commit adds. `names` are the topics behind its positions, to be checked against their ids."""
+    """What one commit adds. `stored` are objects that are in the store already.
+
+    `names` are the topics behind its positions, to be checked against their ids.
+    """
 
     objects: tuple[Assembly, ...] = ()
+    stored: tuple[StoredObject, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
     topics: tuple[Topic, ...] = ()
@@ -124,7 +128,7 @@ class Committer:
 
     def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
         began = time.monotonic()
-        stored = list(pool.map(self._upload, draft.objects))
+        stored = [*draft.stored, *pool.map(self._upload, draft.objects)]
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
         taints = tuple(taint for taint in draft.taints if taint.key.topic_id not in lost)

@@ -95,7 +95,9 @@ class Drafter:
         }
         groups |= {name: () for name in self._groups if name not in self._groups_seen}
         names = {track.key: track.topic for track in self._board.tracks.values()}
+        adopted, self._board.adopted = self._board.adopted, {}
         draft = Draft(
+            stored=tuple(item for items in adopted.values() for item in items),
             objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
             positions=(self._unread() if unnamed else {}) | {track.key: track.record() for track in named},
             head_at=min((track.head_at for track in unnamed), default=None),
@@ -106,8 +108,8 @@ class Drafter:
         )
         self._news = {}
         self._groups = self._groups_seen
-        nothing = not (draft.objects or draft.positions or draft.topics or draft.groups or draft.head_at)
-        return None if nothing else draft
+        said = (draft.objects, draft.stored, draft.positions, draft.topics, draft.groups, draft.head_at)
+        return draft if any(said) else None
 
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""

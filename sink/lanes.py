@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import PartitionKey, StoredObject
 from sink import clock
 from sink.chain.writer import now_ms
 from sink.object_store.base import ObjectStore
@@ -68,7 +68,10 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Board:
-    """State of a pipeline that its lanes work on. `floor` is the chain's last time in ms: its clock never goes back."""
+    """State of a pipeline that its lanes work on. `floor` is the chain's last time in ms: its clock never goes back.
+
+    `adopted` are objects that others have stored and that the next commit is to name.
+    """
 
     store: ObjectStore
     roller: Roller
@@ -77,6 +80,7 @@ class Board:
     hurry_survey: Callable[[], None]
     tracks: dict[TopicPartition, Track] = field(default_factory=dict)
     trouble: dict[object, str] = field(default_factory=dict)
+    adopted: dict[PartitionKey, list[StoredObject]] = field(default_factory=dict)
     records: int = 0
     floor: int = 0
     _ahead_ms: float = -math.inf

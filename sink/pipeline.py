@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypedDict
 
 import structlog
 
@@ -31,8 +30,10 @@ from sink.lanes import Board, Source
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.object_store.base import ObjectStore
+from sink.offer_lane import OfferLane
+from sink.promise import promise_of
 from sink.roll import Roller
-from sink.scan import BaseScan, chunk_limit_s
+from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane
@@ -46,14 +47,8 @@ _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
 _SKEW_S = 5.0
 """By how much two answers of a store may disagree about the time; small enough not to matter for the tombstone rule."""
-_SHORTEST_LIMIT_S = 1.0
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
-
-
-class _Promise(TypedDict):
-    limit_s: float
-    best_effort: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +69,8 @@ class PipelinePolicy:
     parallel_scans: int = 8
     survey_interval_s: float = 10.0
     groups_interval_s: float | None = 300.0
+    offers_patience_s: float | None = None
+    """How long bases wait for a catch-up job; None: they are read here, at once."""
     merge: MergeRules = field(default_factory=MergeRules)
 
 
@@ -157,7 +154,7 @@ class Pipeline:
             writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
-        self._lanes: tuple[TailLane, BaseLane] | None = None
+        self._lanes: tuple[TailLane, BaseLane | OfferLane] | None = None
         self._in_flight = 0
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
@@ -223,7 +220,7 @@ class Pipeline:
             sources.append(self._open_source())
             patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
             tail = TailLane(self._board, sources[0], patience_s=patience_s)
-            base = BaseLane(self._board, sources[1], parallel=self._policy.parallel_scans, rate=self._policy.scan_rate)
+            base = self._base_lane(sources[1])
             self._lanes = (tail, base)
             self._read(sources[1], tail, base)
             self._finish()
@@ -240,7 +237,20 @@ class Pipeline:
             for source in sources:
                 source.close()
 
-    def _read(self, source: Source, tail: TailLane, base: BaseLane) -> None:
+    def _base_lane(self, source: Source) -> BaseLane | OfferLane:
+        policy = self._policy
+        if policy.offers_patience_s is None:
+            return BaseLane(self._board, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
+        return OfferLane(
+            self._board,
+            source,
+            self._writer.state,
+            parallel=policy.parallel_scans,
+            rate=policy.scan_rate,
+            patience_s=policy.offers_patience_s,
+        )
+
+    def _read(self, source: Source, tail: TailLane, base: BaseLane | OfferLane) -> None:
         # Log ends are looked up by the base's `source`: so both are connected before there is anything to read.
         while not self._drain.is_set():
             self._collect()
@@ -313,12 +323,12 @@ class Pipeline:
             self._in_flight = draft.bytes
             self._committer.submit(draft)
 
-    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: BaseLane) -> None:
+    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: BaseLane | OfferLane) -> None:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)
         for track in self._board.tracks.values():  # its topic's configuration may be another one now
-            promise = self._promise(track.retention_s)
+            promise = promise_of(track.retention_s, self._policy.chunk_ceiling_s)
             track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
         added = {
             TopicPartition(topic.name, n): topic
@@ -346,21 +356,12 @@ class Pipeline:
             else:
                 self._surveyor.hurry()
 
-    def _promise(self, retention_s: float | None) -> _Promise:
-        """Return how long a chunk may take, and whether small ones count however long they took."""
-        ceiling_s = self._policy.chunk_ceiling_s
-        if retention_s is None:
-            return {"limit_s": ceiling_s, "best_effort": True}
-        best_effort = retention_s < SHORTEST_RETENTION_S
-        limit_s = chunk_limit_s(retention_s, ceiling_s)
-        # What never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
-        return {"limit_s": limit_s if best_effort else max(limit_s, _SHORTEST_LIMIT_S), "best_effort": best_effort}
-
     def _forget(self, topic_id: str) -> None:
         assert self._lanes is not None
         for tp, track in list(self._board.tracks.items()):
             if track.key.topic_id == topic_id:
                 self._board.roller.drop(track.key)
+                self._board.adopted.pop(track.key, None)
                 for lane in self._lanes:
                     lane.remove(tp)
                 del self._board.tracks[tp]
@@ -370,7 +371,7 @@ class Pipeline:
     ) -> Track:
         key = PartitionKey(topic.topic_id, tp.partition)
         retention_s = tombstones_promised_s(topic.config)
-        promise = self._promise(retention_s)
+        promise = promise_of(retention_s, self._policy.chunk_ceiling_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",

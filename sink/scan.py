@@ -129,6 +129,20 @@ class BaseScan:
         self._chunk = None
         return True
 
+    def accept(self, low: int, *, at: int) -> int:
+        """Take the next range below what is done, which somebody else has read, and return the number of the attempt.
+
+        `at` is the store's clock in ms.
+        """
+        assert self._chunk is None
+        high = self._low()
+        assert self._base.start <= low < high
+        attempt = self._base.attempts + 1
+        end = self._base.done[-1][1] if self._base.done else high
+        done_at = at if low == self._base.start else None
+        self._base = replace(self._base, attempts=attempt, done=((low, end),), done_at=done_at)
+        return attempt
+
     def give_up(self) -> None:
         """Make the attempt under way void, if there is one: what it read does not count."""
         if self._chunk is not None:

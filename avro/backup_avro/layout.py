@@ -12,6 +12,7 @@ from backup_avro.errors import ConfigError, DamagedError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json")
+_OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json")
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
 
@@ -104,6 +105,26 @@ def data_key(
 def journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:
     """Return the key of an object that many small partitions share, written for chain entry `seq` (or a later one)."""
     return f"{data_prefix(pair, instance, generation)}journal/{seq:020d}+{nonce}.avro"
+
+
+def offers_prefix(pair: str, instance: str, generation: int) -> str:
+    """Return the folder of the ranges that a catch-up job has read for a generation."""
+    return f"{data_prefix(pair, instance, generation)}offers/"
+
+
+def offer_name(*, topic_id: str, partition: int, floor: int, leader: int, low: int, high: int, nonce: str) -> str:
+    """Return the name, below `offers_prefix`, of what was read of [low, high) of a base."""
+    return f"{topic_id}+{partition}+{floor}+{leader}+{low:020d}+{high:020d}+{nonce}.json"
+
+
+def offer_of(name: str) -> tuple[str, int, int, int, int, int] | None:
+    """Return topic id, partition, floor, leader, low and high from what `offer_name` made, None for other names."""
+    match = _OFFER.fullmatch(name)
+    if match is None:
+        return None
+    topic_id, *numbers = match.groups()
+    partition, floor, leader, low, high = (int(number) for number in numbers)
+    return topic_id, partition, floor, leader, low, high
 
 
 def journal_number(key: str) -> int:

@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "failover": "Ask the other instance to take its turn now.",
     "history": "Show claims, completions, handovers and clearings.",
     "coordination": "Look at the coordination topic.",
+    "catch-up": "Have Spark read what a new generation still lacks.",
     "checkpoint": "Name consistent cuts, list and delete them.",
     "restore": "Restore topics from the store.",
     "verify": "Check chains, checksums and records.",
@@ -106,7 +107,7 @@ def _tandem(
 def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
     command = typer.main.get_group(app)
     for name, summary in COMMANDS.items():
-        module = f"{package}.{name}"
+        module = f"{package}.{name.replace('-', '_')}"
         if importlib.util.find_spec(module) is not None:
             command.add_command(_Deferred(name=name, summary=summary, module=module))
     return command

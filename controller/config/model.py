@@ -201,6 +201,12 @@ class ScanSettings(Section):
     rate_limit: Rate | None = Field(
         default=None, description="bytes per second over all partitions; left out: no limit"
     )
+    by: Literal["instance", "spark"] = Field(
+        default="instance", description="who reads: the instance, or a Spark job (`tandem catch-up`) for it"
+    )
+    patience: Duration = Field(
+        default=timedelta(minutes=15), description="time without anything from that job until the instance reads itself"
+    )
 
 
 class RetainSettings(Section):

@@ -20,9 +20,9 @@ MISTAKES = (
     Mistake(
         name="a commit names objects before they are stored",
         file="sink/commit.py",
-        old="        stored = list(pool.map(self._upload, draft.objects))\n",
+        old="        stored = [*draft.stored, *pool.map(self._upload, draft.objects)]\n",
         new="        built = [item.build() for item in draft.objects]\n"
-        "        stored = [item.item for item in built]\n"
+        "        stored = [*draft.stored, *(item.item for item in built)]\n"
         "        for item in built:\n"
         "            pool.submit(self._store.put_if_absent, item.item.key, item.data)\n",
     ),
@@ -331,6 +331,30 @@ MISTAKES = (
         file="sink/merge.py",
         old="    if not intact:\n",
         new="    if not intact and not item.key:\n",
+    ),
+    Mistake(
+        name="a range counts whenever it was read",
+        file="sink/offer_lane.py",
+        old="        if self._overlap_ms(ended, offer, listed) > self._most_ms(track):\n",
+        new="        if self._overlap_ms(ended, offer, listed) > self._most_ms(track) * 1000:\n",
+    ),
+    Mistake(
+        name="a range is taken wherever the base stands",
+        file="sink/offer_lane.py",
+        old="            if item.high == high and item.low >=",
+        new="            if item.low < high and item.low >=",
+    ),
+    Mistake(
+        name="a worker offers what a slow attempt stored",
+        file="sink/offers.py",
+        old="if part.scan is not None and base.counts(part.scan))",
+        new="if part.scan is not None)",
+    ),
+    Mistake(
+        name="a worker goes on with another leader",
+        file="sink/offers.py",
+        old="            if base.leader != task.leader:\n",
+        new="            if base.leader < 0:\n",
     ),
     Mistake(
         name="a snapshot forgets a taint",

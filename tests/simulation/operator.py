@@ -6,9 +6,12 @@ and `releases`, the planning of `spark_jobs.restore`, `pins.held`. Only what the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
+from backup_avro import layout
 from backup_avro.checkpoint import Status
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.release import Release
@@ -19,6 +22,7 @@ from controller.lookout import look
 from simulation.board import Board
 from simulation.client import Desk
 from simulation.judge import Judge
+from simulation.kafka import Source, Transcoder
 from simulation.log import Cluster
 from simulation.network import Network, Weather
 from simulation.runtime import Process, Runtime
@@ -27,7 +31,9 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
+from sink.offers import RangeTask, read_range
 from spark_jobs import restore
+from spark_jobs.catch_up_plan import Pace, building, offered, what_is_left
 from spark_jobs.restore import Options
 from spark_jobs.restore_plan import RestorePlan
 
@@ -36,6 +42,17 @@ _IDS = ("one", "two", "three")
 _TRIES = 4
 #: How long a reader's pin lasts in virtual ms, as fifteen minutes are to the hours that a generation takes.
 _PIN_MS = 9_000
+
+
+class Dawdling(Source):
+    """A fetcher that takes its time now and then."""
+
+    def poll(self, timeout_s: float) -> Any:
+        """One fetch at most."""
+        network = self._network
+        if network.random.random() < 0.1:
+            network.pause(4 * network.random.random())
+        return super().poll(timeout_s)
 
 
 @dataclass(slots=True)
@@ -195,6 +212,56 @@ class Operator:
                     desk.network.pause(0.5)
                 else:
                     break
+
+    # --- tandem catch-up ----------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """`tandem catch-up` with two workers, for a while; some dawdle, some read a range again much later."""
+        rng = self.runtime.random
+        if any(name.startswith("catch-up") for name in self.at_work) and rng.random() < 0.9:
+            return
+        pace = Pace(range_offsets=rng.randint(2, 15), chunk_ceiling_s=5.0)
+        until = self.runtime.now + 20 * rng.random()
+
+        def job(store: Store, desk: Desk) -> None:
+            reader = ChainReader(store, self.config.pair)
+            while self.runtime.now < until:
+                desk.network.pause(0.5)
+                state = building(reader.refresh())
+                if state is None:
+                    continue
+                folder = layout.offers_prefix(reader.pair, state.instance, state.number)
+                offers = offered([info.key.removeprefix(folder) for info in store.list(folder)])
+                reader.refresh()
+                if state.positions:
+                    self._ranges(store, desk, deque(what_is_left(state, offers, pace, run="job").ranges))
+
+        self._run("catch-up", job)
+
+    def _ranges(self, store: Store, desk: Desk, tasks: deque[RangeTask]) -> None:
+        """Read ranges by two threads, in their order but for those that are read late."""
+        workers = [self.runtime.spawn(desk.network.process, lambda: self._worker(store, desk, tasks)) for _ in range(2)]
+        while any(worker.is_alive() for worker in workers):
+            desk.network.pause(0.5)
+
+    def _worker(self, store: Store, desk: Desk, tasks: deque[RangeTask]) -> None:
+        rng = desk.network.random
+        while tasks:
+            task = tasks.popleft()
+            if rng.random() < 0.1:
+                tasks.append(task)  # once more, or for the first time, after what lies below it
+                if rng.random() < 0.5:
+                    continue
+            try:
+                read_range(
+                    replace(task, give_up_s=8.0),
+                    source=cast("Any", Dawdling(self.cluster, desk.network)),
+                    store=store,
+                    transcoder=cast("Any", Transcoder()),
+                )
+                self.judge.readings.counts["read range"] = self.judge.readings.counts.get("read range", 0) + 1
+            except TandemError as error:
+                self.say(f"{task.place} is not read: {error}")
 
     # --- tandem release -----------------------------------------------------------------------------------------------
 

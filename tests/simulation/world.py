@@ -43,7 +43,7 @@ QUIET_S = 55.0
 
 
 @cache
-def config_of(name: str) -> Config:
+def config_of(name: str, *, offers: bool = False) -> Config:
     """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
     return Config.model_validate(
         {
@@ -61,7 +61,7 @@ def config_of(name: str) -> Config:
             "peer": {"timeout": "5s"},
             "handover": {"timeout": "5s"},
             "object": {"codec": "null"},
-            "scan": {"chunk_duration": "5s"},
+            "scan": {"chunk_duration": "5s", "by": "spark" if offers else "instance", "patience": "6s"},
             "shutdown": {"grace": "5s"},
             "groups": {"enabled": False},
         }
@@ -97,6 +97,7 @@ class Plan:
     restore: float = 0.0
     release: float = 0.0
     idle: float = 0.0
+    catch_up: float = 0.0
 
 
 @dataclass(slots=True)
@@ -212,6 +213,7 @@ class World:
             restore=some(0.06, 0.3),
             release=some(0.08, 0.5),
             idle=some(0.03, 0.4),
+            catch_up=some(0.5, 0.25),
         )
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
@@ -282,7 +284,7 @@ class World:
         process = Process(f"{name}#{self.lives}")
         network = Network(self.runtime, process, self.weather, self.crash)
         incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
-        config = config_of(name)
+        config = config_of(name, offers=self.plan.catch_up > 0)
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
         bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
@@ -518,6 +520,8 @@ class World:
             self.operator.restore()
         if self._chance(plan.release):
             self.operator.release()
+        if self._chance(plan.catch_up):
+            self.operator.catch_up()
 
     def failover(self, target: str) -> None:
         """`tandem failover`: ask an instance for the next generation."""

@@ -1,0 +1,75 @@
+"""Offers: what a catch-up job has read of a generation's base, for the instance to take into its chain.
+
+The job's workers store data objects below the generation's prefix and then an offer that names them. Nothing of it is
+part of the backup before the chain says so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from backup_avro.chain import PartitionKey, StoredObject
+from backup_avro.chain_json import Fields, dump_object, load_object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The offsets [low, high) of a base, read from `leader` while the base's floor was `floor`.
+
+    Read from high to low in chunks, between `started_at` and `ended_at` (ms by the store's clock), in `took_ms` by the
+    reader's own clock. `run` is the job's.
+    """
+
+    generation: int
+    key: PartitionKey
+    floor: int
+    leader: int
+    low: int
+    high: int
+    started_at: int
+    ended_at: int
+    took_ms: int
+    objects: tuple[StoredObject, ...]
+    run: str
+
+
+def encode_offer(offer: Offer) -> bytes:
+    """Return the bytes to store."""
+    document = {
+        "v": 1,
+        "enc": None,
+        "generation": offer.generation,
+        "topic_id": offer.key.topic_id,
+        "partition": offer.key.partition,
+        "floor": offer.floor,
+        "leader": offer.leader,
+        "low": offer.low,
+        "high": offer.high,
+        "started_at": offer.started_at,
+        "ended_at": offer.ended_at,
+        "took_ms": offer.took_ms,
+        "objects": [dump_object(item) for item in offer.objects],
+        "run": offer.run,
+    }
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_offer(data: bytes, where: str) -> Offer:
+    """Parse an offer. DamagedError names `where`."""
+    fields = Fields.of_bytes(data, where)
+    offer = Offer(
+        generation=fields.take("generation", int),
+        key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
+        floor=fields.take("floor", int),
+        leader=fields.take("leader", int),
+        low=fields.take("low", int),
+        high=fields.take("high", int),
+        started_at=fields.take("started_at", int),
+        ended_at=fields.take("ended_at", int),
+        took_ms=fields.take("took_ms", int),
+        objects=tuple(load_object(item, where) for item in fields.take("objects", list)),
+        run=fields.take("run", str),
+    )
+    fields.end()
+    return offer

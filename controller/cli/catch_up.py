@@ -1,0 +1,104 @@
+"""`tandem catch-up`: have Spark read what a generation that is being built still lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.errors import ConfigError
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption, Table
+
+if TYPE_CHECKING:
+    from spark_jobs.catch_up import CaughtUp
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EXAMPLES = """Examples:
+
+  tandem catch-up -c a.yaml
+
+  tandem catch-up -c a.yaml --wait 1d --master spark://spark:7077 --range 5000000"""
+
+
+@app.command(epilog=_EXAMPLES)
+def catch_up(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Only this one; else the newest that is being built.")
+    ] = None,
+    wait: Annotated[
+        str, typer.Option("--wait", metavar="DURATION", help="How long to wait for one that is being built.")
+    ] = "0s",
+    range_: Annotated[
+        int, typer.Option("--range", min=1000, metavar="OFFSETS", help="Offsets that one task reads.")
+    ] = 1_000_000,
+    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Read the bases of a generation with Spark, for the instance that builds it, until all are done.
+
+    The instance reads the tails meanwhile and takes into its chain what the job's workers have stored. It waits for
+    that only with `scan.by: spark`, and for no longer than `scan.patience`; then it goes on by itself.
+    A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
+    """
+    from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.catch_up import Brokers, CatchUp  # noqa: PLC0415 - likewise
+    from spark_jobs.catch_up_plan import Pace  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from spark_jobs.session import session  # noqa: PLC0415 - likewise
+
+    loaded = load(context, config, overrides)
+    wait_s = _seconds(wait)
+    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    pace = Pace(
+        range_offsets=range_,
+        chunk_ceiling_s=loaded.scan.chunk_duration.total_seconds(),
+        object_size=loaded.object.target_size,
+        block_size=loaded.object.block_size,
+        compression_level=loaded.object.compression_level,
+    )
+    output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
+    require_pair(address, loaded.pair)
+    with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
+        brokers = Brokers(props=dict(loaded.kafka.reveal()))
+        job = CatchUp(spark, address, loaded.pair, brokers, pace=pace, run=secrets.token_hex(8))
+        done = job.run(
+            number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note
+        )
+    output.show(kind="CatchUp", body=dataclasses.asdict(done), output=output_, tables=_tables(done))
+
+
+def _seconds(wait: str) -> float:
+    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
+
+    try:
+        return parse_duration(wait).total_seconds()
+    except ValueError as error:
+        raise ConfigError(f"--wait {wait}: {error}") from None
+
+
+def _tables(done: CaughtUp) -> Iterator[Table | str]:
+    yield Table(
+        columns=("generation", "ranges", "read again", "records", "bytes stored", "time"),
+        rows=[
+            (
+                done.generation,
+                done.ranges,
+                done.failed,
+                done.records,
+                output.size(done.bytes),
+                output.duration(done.seconds),
+            )
+        ],
+        right=frozenset({"generation", "ranges", "read again", "records"}),
+    )
+    yield f"all bases of generation {done.generation} are read; it is complete as soon as its tails were at head again"

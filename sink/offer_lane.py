@@ -1,0 +1,296 @@
+"""The base lane of an instance whose bases are read by a catch-up job: takes what is offered into the generation.
+
+A range counts as a chunk does (design: newest first). An old value in it and its tombstone in a range above were read
+at different times, and the tombstone is promised for `delete.retention.ms` after the cleaner began the pass that
+removes the value; how long a pass takes nobody knows. So each range above must have ended at most a quarter of that,
+and a quarter of an hour, after this one began. What began earlier is refused, and the job reads it again.
+
+When a range ended and began is known by two clocks, of which the one that says more counts: the store's, and that of
+this process, which knows since when an offer is there and, from the look before, when it was not. Where ranges were
+taken before, by a process that does not run any more, they ended before the chain's last entry.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.chain import PartitionKey
+from backup_avro.errors import DamagedError
+from backup_avro.fold import Generation
+from backup_avro.offer import Offer, decode_offer
+from sink import clock
+from sink.base import BaseLane
+from sink.lanes import Board, Source
+from sink.object_store.base import ObjectMissingError, StoreTransientError
+from sink.scan import BaseScan
+from sink.source.fetched import TopicPartition
+from sink.track import SHORTEST_RETENTION_S, Track
+
+_LOG = structlog.get_logger()
+_LOOK_S = 2.0
+_LONGEST_REST_S = 600.0
+_SKEW_MS = 5_000
+"""By how much the times of two processes by one store may differ."""
+_LONGEST_OVERLAP_S = 900.0
+_WAITING = "offers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """When the ranges of a base that were taken so far had been read: `at` by the store's clock, `mono` by ours."""
+
+    floor: int
+    at: int
+    mono: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """An offer's key and what its name says. It is there since `seen`, and was not at `missing` (both by our clock)."""
+
+    key: str
+    seen: float
+    missing: float | None
+    floor: int
+    leader: int
+    low: int
+    high: int
+
+
+class OfferLane:
+    """Takes offers until all bases are done. After `patience_s` without one it reads what is left itself.
+
+    `latest_ends` are the times (ms by the store's clock) at which what was read of each base so far had ended.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        source: Source,
+        state: Generation,
+        *,
+        parallel: int,
+        rate: int | None,
+        patience_s: float,
+    ) -> None:
+        self._board = board
+        self._source = source
+        self._state = state
+        self._begun_at = state.at
+        self._folder = layout.offers_prefix(state.claim.pair, state.claim.instance, state.number)
+        self._data = layout.data_prefix(state.claim.pair, state.claim.instance, state.number) + "topics/"
+        self._parallel = parallel
+        self._rate = rate
+        self._patience_s = patience_s
+        self._waiting: set[TopicPartition] = set()
+        self._ended: dict[TopicPartition, _Ended] = {}
+        self._since: dict[str, tuple[float, float | None]] = {}
+        self._looked_at: float | None = None
+        self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
+        self._own: BaseLane | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting) if self._own is None else self._own.busy
+
+    def add(self, tp: TopicPartition) -> None:
+        """Wait for the base of a partition."""
+        if self._own is not None:
+            self._own.add(tp)
+            return
+        self._waiting.add(tp)
+        self._end_empty(tp)
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        self._waiting.discard(tp)
+        self._ended.pop(tp, None)
+        if self._own is not None:
+            self._own.remove(tp)
+
+    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+        """Begin the base anew: replicas are cleaned independently, halves of two don't add up."""
+        if self._own is not None:
+            self._own.leader_moved(tp, leader)
+            return
+        track = self._board.tracks.get(tp)
+        if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
+            return
+        _LOG.warning("leader moved, the base is to be read again", topic=tp.topic, partition=tp.partition)
+        self._board.adopted.pop(track.key, None)
+        track.scan.start_again(leader=leader, start=track.log_start)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers."""
+        now = clock.now()
+        if now >= self._look_at:
+            if self._waiting:
+                self._idle_since = now
+            self._look_at = now + min(max(_LOOK_S, now - self._idle_since), _LONGEST_REST_S)
+            try:
+                self._look()
+            except StoreTransientError as error:
+                _LOG.warning("cannot look for offers, trying again", error=str(error))
+            self._tell(now)
+        if self._own is not None:
+            self._own.step(timeout_s)
+        elif self._waiting:
+            time.sleep(timeout_s)
+
+    def _tell(self, now: float) -> None:
+        if not self._waiting:
+            self._board.trouble.pop(_WAITING, None)
+            return
+        if now - self._moved_at > self._patience_s:
+            self._board.trouble.pop(_WAITING, None)
+            _LOG.warning(
+                "no catch-up job has offered anything for long, reading the bases myself",
+                partitions=len(self._waiting),
+                seconds=round(self._patience_s),
+            )
+            self._own = BaseLane(self._board, self._source, parallel=self._parallel, rate=self._rate)
+            for tp in sorted(self._waiting):
+                self._own.add(tp)
+            self._waiting.clear()
+            return
+        self._board.trouble[_WAITING] = (
+            f"the bases of {len(self._waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
+        )
+
+    def _look(self) -> None:
+        by_key: dict[PartitionKey, list[_Listed]] = {}
+        over: list[str] = []
+        began = clock.now()
+        since: dict[str, tuple[float, float | None]] = {}
+        for info in self._board.store.list(self._folder):
+            found = layout.offer_of(info.key.removeprefix(self._folder))
+            if found is None:
+                continue
+            topic_id, partition, floor, leader, low, high = found
+            key = PartitionKey(topic_id, partition)
+            if self._is_over(key, floor, low):
+                over.append(info.key)
+            else:
+                seen, missing = since[info.key] = self._since.get(info.key, (clock.now(), self._looked_at))
+                listed = _Listed(
+                    key=info.key, seen=seen, missing=missing, floor=floor, leader=leader, low=low, high=high
+                )
+                by_key.setdefault(key, []).append(listed)
+        self._since, self._looked_at = since, began
+        for name in over:
+            self._throw_away(name)
+        for tp in sorted(self._waiting):
+            track = self._board.tracks[tp]
+            while tp in self._waiting:
+                listed_ = self._next(track.scan, by_key.get(track.key, ()))
+                if listed_ is None or not self._take(tp, track, listed_):
+                    break
+                self._end_empty(tp)
+
+    def _throw_away(self, name: str) -> None:
+        """Delete an offer, and what it names unless that is in the chain."""
+        try:
+            items = decode_offer(self._board.store.get(name), name).objects
+        except ObjectMissingError:
+            return
+        except DamagedError as error:
+            _LOG.warning("an offer can't be read and is thrown away", key=name, error=str(error))
+            items = ()
+        state = self._state
+        known = state.objects.keys() | state.replaced.keys()
+        # Whatever an offer says, nothing goes but data objects of this generation.
+        useless = [item.key for item in items if item.key not in known and item.key.startswith(self._data)]
+        self._board.store.delete([*useless, name])
+
+    def _is_over(self, key: PartitionKey, floor: int, low: int) -> bool:
+        """Whether the chain has an offer's range, or will never take it."""
+        position = self._state.positions.get(key)
+        if position is None:
+            return False
+        base = position.base
+        return floor < base.floor or base.complete or any(begin <= low for begin, _ in base.done)
+
+    def _next(self, scan: BaseScan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
+        """Return an offer that goes on where the base stands."""
+        base = scan.base
+        high = base.start + scan.remaining
+        for item in listed:
+            if item.high == high and item.low >= base.start and (item.floor, item.leader) == (base.floor, base.leader):
+                return item
+        return None
+
+    def _take(self, tp: TopicPartition, track: Track, listed: _Listed) -> bool:
+        try:
+            offer = decode_offer(self._board.store.get(listed.key), listed.key)
+        except ObjectMissingError:
+            return False
+        except DamagedError:
+            self._throw_away(listed.key)
+            return False
+        base = track.scan.base
+        ended = self._ended_before(tp, base.floor, done=bool(base.done))
+        if self._overlap_ms(ended, offer, listed) > self._most_ms(track):
+            _LOG.warning(
+                "a range was read too long before what lies above it, it is to be read again",
+                topic=tp.topic,
+                partition=tp.partition,
+                low=offer.low,
+                high=offer.high,
+            )
+            self._throw_away(listed.key)
+            return False
+        attempt = track.scan.accept(offer.low, at=self._board.now())
+        self._ended[tp] = _Ended(
+            floor=base.floor,
+            at=offer.ended_at if ended is None else max(ended.at, offer.ended_at),
+            mono=listed.seen if ended is None else max(ended.mono, listed.seen),
+        )
+        self._adopt(track, offer, attempt)
+        self._moved_at = clock.now()
+        return True
+
+    def _ended_before(self, tp: TopicPartition, floor: int, *, done: bool) -> _Ended | None:
+        """Return when the last range above had been read, None if there is none."""
+        known = self._ended.get(tp)
+        if known is not None and known.floor == floor:
+            return known
+        return _Ended(floor=floor, at=self._begun_at, mono=self._begun_mono) if done else None
+
+    def _overlap_ms(self, ended: _Ended | None, offer: Offer, listed: _Listed) -> float:
+        """Return how long after the beginning of a range those above had been read to their end, at most."""
+        if max(offer.started_at, offer.ended_at) > self._board.now() + _SKEW_MS or offer.started_at > offer.ended_at:
+            return math.inf  # the store's clock was set back: nobody knows
+        if ended is None:
+            return -math.inf
+        overlap = float(ended.at - offer.started_at)
+        if listed.missing is not None:
+            overlap = max(overlap, (ended.mono - listed.missing) * 1000 + offer.took_ms)
+        return overlap
+
+    def _most_ms(self, track: Track) -> float:
+        if track.retention_s is None:
+            return math.inf  # nothing is promised, so nothing can come too late
+        return min(max(track.retention_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S) * 1000 - _SKEW_MS
+
+    def _adopt(self, track: Track, offer: Offer, attempt: int) -> None:
+        items = [
+            replace(item, parts=tuple(replace(part, scan=attempt) for part in item.parts)) for item in offer.objects
+        ]
+        if items:
+            self._board.adopted.setdefault(track.key, []).extend(items)
+        self._board.records += sum(item.records for item in items)
+
+    def _end_empty(self, tp: TopicPartition) -> None:
+        scan = self._board.tracks[tp].scan
+        if scan.remaining == 0 and not scan.base.complete:
+            scan.begin(now=clock.now(), at=self._board.now())
+        if scan.base.complete:
+            self._waiting.discard(tp)
+            self._ended.pop(tp, None)
+            _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=scan.base.end)

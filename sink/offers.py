@@ -1,0 +1,212 @@
+"""Reading a range of a base for somebody else's generation: objects into the store, then an offer that names them.
+
+The range is read as an instance reads it, from its leader, newest chunk first, by the same lane. What order ranges are
+read in, and whether they count, is for the instance to judge (`sink.offer_lane`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+
+from backup_avro import layout
+from backup_avro.chain import Base, Opening, PartitionKey, StoredObject
+from backup_avro.container import Codec
+from backup_avro.errors import PermanentError, TransientError
+from backup_avro.offer import Offer, encode_offer
+from sink import clock
+from sink.base import BaseLane
+from sink.chain.writer import now_ms
+from sink.lanes import Board, Source
+from sink.object_store.base import ObjectStore, Put
+from sink.roll import Roller
+from sink.scan import BaseScan
+from sink.source.fetched import TopicPartition
+from sink.track import Track
+from sink.transcode.segment import Transcoder
+
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeTask:
+    """The offsets [low, high) of a partition's base. `limit_s` bounds one chunk, `give_up_s` a standstill.
+
+    `object_size` and `block_size` are bytes; `folder` is (pair, instance, generation).
+    """
+
+    folder: tuple[str, str, int]
+    key: PartitionKey
+    topic: str
+    floor: int
+    leader: int
+    low: int
+    high: int
+    opening: Opening
+    limit_s: float
+    best_effort: bool
+    run: str
+    compression_level: int | None = None
+    object_size: int = 64 << 20
+    block_size: int = 256 << 10
+    give_up_s: float = 300.0
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.topic}-{self.key.partition}, offsets {self.low} to {self.high}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeRead:
+    """What became of a range. `bytes` are those of stored objects."""
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+class TopicGoneError(PermanentError):
+    """The topic, or this life of it, is not there any more."""
+
+
+class LeaderMovedError(TransientError):
+    """Another broker leads the partition now: its base starts again, and this range is of no use."""
+
+
+def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
+    """Read a range, store it, and offer it. Raises TransientError, PermanentError, and the store's errors."""
+    return _Reading(task, source, store, transcoder).run()
+
+
+class _Reading:
+    def __init__(self, task: RangeTask, source: Source, store: ObjectStore, transcoder: Transcoder) -> None:
+        self._task = task
+        self._store = store
+        self._source = source
+        self._tp = TopicPartition(task.topic, task.key.partition)
+        self._stored: list[StoredObject] = []
+        self._gone = False
+        self._board = Board(
+            store=store,
+            roller=Roller(
+                codec=Codec(task.opening.codec),
+                sync=bytes.fromhex(task.opening.sync),
+                block_size=task.block_size,
+                level=task.compression_level,
+            ),
+            transcoder=transcoder,
+            read_committed=task.opening.isolation_level == "read_committed",
+            hurry_survey=self._topic_gone,
+        )
+        base = Base(start=task.low, end=task.high, leader=task.leader)
+        self._track = Track(
+            key=task.key,
+            topic=task.topic,
+            offset=task.high,
+            epoch=-1,
+            log_start=task.low,
+            head_at=0,
+            head_mono=0.0,
+            head_offset=task.high,
+            scan=BaseScan(base, limit_s=task.limit_s, best_effort=task.best_effort),
+            retention_s=None,
+        )
+        self._board.tracks[self._tp] = self._track
+
+    def run(self) -> RangeRead:
+        began = clock.now()
+        started_at = now_ms(self._store)
+        lane = BaseLane(self._board, self._source, parallel=1, rate=None)
+        lane.add(self._tp)
+        try:
+            self._read(lane)
+        finally:
+            if lane.busy:
+                lane.remove(self._tp)
+        self._flush()
+        seconds = clock.now() - began
+        self._offer(started_at, now_ms(self._store), seconds)
+        return RangeRead(
+            records=sum(item.records for item in self._counting()),
+            bytes=sum(item.bytes for item in self._stored),
+            seconds=seconds,
+        )
+
+    def _topic_gone(self) -> None:
+        self._gone = True
+
+    def _read(self, lane: BaseLane) -> None:
+        task, moved = self._task, clock.now()
+        seen: object = None
+        while True:
+            lane.step(_POLL_S)
+            base = self._track.scan.base
+            if self._gone:
+                raise TopicGoneError(f"{task.place}: the topic is gone", remedy="nothing: its base is not needed")
+            if base.leader != task.leader:
+                raise LeaderMovedError(f"{task.place}: broker {base.leader} leads now, no longer {task.leader}")
+            if not lane.busy:
+                return
+            if self._board.roller.bytes >= task.object_size:
+                self._flush()
+            # A standstill is what neither brings records nor ends an attempt.
+            progress = (self._board.records, base.attempts)
+            if progress != seen:
+                seen, moved = progress, clock.now()
+            elif clock.now() - moved > task.give_up_s:
+                why = "; ".join(self._board.trouble.values()) or "the brokers send nothing"
+                raise TransientError(f"{task.place}: nothing came for {task.give_up_s:.0f} s: {why}")
+
+    def _flush(self) -> None:
+        for assembly in self._board.roller.cut(self, max_objects=2):
+            built = assembly.build()
+            if self._store.put_if_absent(built.item.key, built.data) is Put.EXISTS:
+                raise PermanentError(f"{built.item.key} exists already", remedy="run the job again")
+            self._stored.append(built.item)
+
+    def data(self, key: PartitionKey, first: int, last: int) -> str:
+        """Name an object (for the roller)."""
+        nonce = secrets.token_hex(8)
+        return layout.data_key(
+            *self._task.folder, topic=self._task.topic, partition=key.partition, first=first, last=last, nonce=nonce
+        )
+
+    def journal(self) -> str:
+        """One partition never shares an object."""
+        raise AssertionError("a range is of one partition")
+
+    def _counting(self) -> tuple[StoredObject, ...]:
+        """Return the objects with those parts that count: what an attempt that took too long stored does not."""
+        base = self._track.scan.base
+        kept = (
+            replace(item, parts=tuple(part for part in item.parts if part.scan is not None and base.counts(part.scan)))
+            for item in self._stored
+        )
+        return tuple(item for item in kept if item.parts)
+
+    def _offer(self, started_at: int, ended_at: int, seconds: float) -> None:
+        task = self._task
+        offer = Offer(
+            generation=task.folder[2],
+            key=task.key,
+            floor=task.floor,
+            leader=task.leader,
+            low=task.low,
+            high=task.high,
+            started_at=started_at,
+            ended_at=ended_at,
+            took_ms=round(seconds * 1000),
+            objects=self._counting(),
+            run=task.run,
+        )
+        name = layout.offer_name(
+            topic_id=task.key.topic_id,
+            partition=task.key.partition,
+            floor=task.floor,
+            leader=task.leader,
+            low=task.low,
+            high=task.high,
+            nonce=secrets.token_hex(8),
+        )
+        self._store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))

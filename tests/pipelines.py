@@ -1,0 +1,175 @@
+"""A pipeline on a scripted log of one partition, without brokers: what the log holds is changed while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chains import CLUSTER, OPENING, PAIR, key, topic
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from strategies import batch
+
+from backup_avro.chain import PartitionKey
+from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.fold import Generation
+from backup_avro.record import Record, decode_body
+from sink import clock
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter, Identity, claim
+from sink.pipeline import Pipeline, PipelinePolicy
+from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+from sink.transcode.reference import ReferenceTranscoder
+
+T0 = TopicPartition("t", 0)
+QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_interval_s=None, block_size=200)
+
+
+@dataclass
+class Log:
+    """One partition's log, and the sources that read it. `faults` come before anything else, once."""
+
+    offsets: list[int] = field(default_factory=list)
+    end: int = 0
+    start: int = 0
+    leader: int = 1
+    faults: list[FetchFault] = field(default_factory=list)
+    spoilt: bool = False
+    sources: list[ScriptedSource] = field(default_factory=list)
+    quiet: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def append(self, *offsets: int) -> None:
+        """Produce records; the end is behind the last one."""
+        with self.lock:
+            self.offsets.extend(offsets)
+            self.end = self.offsets[-1] + 1
+            for source in self.sources:
+                source.ends[T0] = (self.end, 1)
+
+    def compact_to(self, end: int, *, epoch: int) -> None:
+        """Have the end go on, with nothing readable below; the last record there was of this epoch."""
+        with self.lock:
+            self.end = end
+            for source in self.sources:
+                source.ends[T0] = (end, epoch)
+
+    def open(self) -> ScriptedSource:
+        """A lane."""
+        source = ScriptedSource(
+            ends={T0: (self.end, 1)}, answer=self.answer, starts={T0: (self.start, 0)}, leader={T0: self.leader}
+        )
+        self.sources.append(source)
+        return source
+
+    def answer(self, source: ScriptedSource) -> list[Event]:
+        """Up to four records of each assigned partition, or that it is at head."""
+        with self.lock:
+            return self._answer(source)
+
+    def _answer(self, source: ScriptedSource) -> list[Event]:
+        now = clock.now()
+        if T0 not in source.positions or self.quiet:
+            return []
+        if self.faults and source is self.sources[0]:
+            return [self.faults.pop(0)]
+        position = source.positions[T0]
+        ahead = [offset for offset in self.offsets if offset >= max(position, self.start)][:4]
+        if not ahead and position == self.end:
+            time.sleep(0.002)
+            return [AtHead(leader_id=self.leader, partitions={T0: self.end}, requested_at=now, received_at=now)]
+        records = [
+            Record(topic="t", partition=0, offset=offset, timestamp=offset, key=b"k%d" % offset, value=b"v")
+            for offset in ahead
+        ]
+        data = batch(records, leader_epoch=1) if records else b""
+        if self.spoilt and data:
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        return [
+            Fetched(
+                topic="t",
+                partition=0,
+                fetch_offset=position,
+                records=data,
+                high_watermark=self.end,
+                last_stable_offset=self.end,
+                log_start_offset=self.start,
+                end_offset=self.end,
+                aborted=(),
+                leader_id=self.leader,
+                leader_epoch=1,
+                received_at=now,
+                requested_at=now,
+                drained=not records,
+            )
+        ]
+
+
+@dataclass
+class Bench:
+    """A pipeline at work."""
+
+    log: Log = field(default_factory=Log)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    cluster: StandInCluster = field(default_factory=lambda: StandInCluster(topics={"t": topic()}))
+    policy: PipelinePolicy = QUICK
+    abort: threading.Event = field(default_factory=threading.Event)
+    started: list[Pipeline] = field(default_factory=list)
+
+    def claim(self) -> ChainWriter:
+        """Claim generation 1."""
+        who = Identity(pair=PAIR, instance="a", incarnation="a-1", cluster_id=CLUSTER)
+        return claim(self.store, who, 1, opening=OPENING, reason="test", stop=self.abort)
+
+    def start(self, writer: ChainWriter | None = None) -> Pipeline:
+        """Start a pipeline on a new claim, or go on with a chain."""
+        pipeline = Pipeline(
+            writer=writer or self.claim(),
+            store=self.store,
+            cluster=self.cluster,
+            open_source=self.log.open,
+            transcoder=ReferenceTranscoder(),
+            policy=self.policy,
+            abort=self.abort,
+        )
+        self.started.append(pipeline)
+        pipeline.start()
+        return pipeline
+
+    def again(self) -> Pipeline:
+        """Start on what the chain says, as after a failure."""
+        self.log.sources.clear()
+        return self.start(ChainWriter(self.store, self.chain(), "a-1", stop=self.abort))
+
+    def chain(self) -> Generation:
+        """What a reader sees."""
+        return ChainReader(self.store, PAIR).load(1)
+
+    def until(self, true: Callable[[Generation], Any], seconds: float = 8.0) -> Generation:
+        """Wait until the chain says so."""
+        deadline = time.monotonic() + seconds
+        while True:
+            state = self.chain()
+            if true(state):
+                return state
+            assert time.monotonic() < deadline, f"not so after {seconds} s: {self.started[-1].report()}"
+            time.sleep(0.02)
+
+    def stored(self, state: Generation, of: PartitionKey | None = None) -> list[int]:
+        """The offsets of all live records, in offset order, read from the objects."""
+        found: list[int] = []
+        for item, part in state.live_parts():
+            data = self.store.objects[item.key]
+            header = decode_header(data)
+            if part.key == (of or key()):
+                for block in iter_blocks(data, header, part.start, part.end):
+                    body = decompress(block, header.codec)
+                    found += [record.offset for record in decode_body(body, block.count)]
+        return sorted(found)
+
+
+def through(offset: int) -> Callable[[Generation], bool]:
+    """Whether all is read through, up to an offset."""
+    return lambda state: state.read_through(key()) and state.positions[key()].offset >= offset

@@ -1,0 +1,370 @@
+"""A generation's bases read by others: what is offered is taken once, in order, and only if it was read in time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from chains import OPENING, PAIR, key, topic
+from doubles import MemoryStore, StandInCluster
+from hypothesis import given
+from hypothesis import strategies as st
+from pipelines import QUICK, T0, Bench, Log, through
+
+from backup_avro import layout
+from backup_avro.chain import PartitionKey
+from backup_avro.errors import DamagedError, TransientError
+from backup_avro.fold import Generation
+from backup_avro.offer import Offer, decode_offer, encode_offer
+from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, read_range
+from sink.source.fetched import FaultKind, FetchFault
+from sink.transcode.reference import ReferenceTranscoder
+from spark_jobs.catch_up_plan import Offered, Pace, building, offered, what_is_left
+
+WAITING = replace(QUICK, offers_patience_s=60.0)
+FOLDER = (PAIR, "a", 1)
+PREFIX = layout.offers_prefix(*FOLDER)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sink.offer_lane._LOOK_S", 0.02)
+    monkeypatch.setattr("sink.offer_lane._SKEW_MS", 100)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A pipeline that waits for offers on a log of a hundred records."""
+    it = Bench(policy=WAITING)
+    it.log.append(*range(100))
+    it.store.step_ms = 0
+    yield it
+    it.abort.set()
+    for pipeline in it.started:
+        pipeline.drain()
+        assert pipeline.join(5.0)
+
+
+def task(low: int, high: int, **changes: object) -> RangeTask:
+    """A range of the only partition."""
+    made = RangeTask(
+        folder=FOLDER,
+        key=key(),
+        topic="t",
+        floor=1,
+        leader=1,
+        low=low,
+        high=high,
+        opening=OPENING,
+        limit_s=60.0,
+        best_effort=False,
+        run="job",
+        block_size=100,
+        give_up_s=0.3,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]  # named
+
+
+def read(bench: Bench, low: int, high: int, *, log: Log | None = None, **changes: object) -> RangeRead:
+    """Read a range, as a worker does."""
+    source = (log or bench.log).open()
+    return read_range(task(low, high, **changes), source=source, store=bench.store, transcoder=ReferenceTranscoder())
+
+
+def started(bench: Bench) -> Generation:
+    """Start, and wait until the chain says what there is to read."""
+    bench.start()
+    return bench.until(lambda state: key() in state.positions)
+
+
+def offers(store: MemoryStore) -> list[str]:
+    """The offers that are there."""
+    return [name for name in store.objects if name.startswith(PREFIX)]
+
+
+def test_ranges_become_the_base(bench: Bench) -> None:
+    """Read in any number of pieces, offered in descending order, and complete as if the instance had read them."""
+    started(bench)
+    for low in (70, 30, 0):
+        assert read(bench, low, {70: 100, 30: 70, 0: 30}[low]).records == {70: 30, 30: 40, 0: 30}[low]
+    state = bench.until(through(100))
+    assert bench.stored(state) == list(range(100))
+    assert state.positions[key()].base.done == ((0, 100),)
+    assert {part.scan for _, part in state.live_parts()} == {1, 2, 3}
+    bench.until(lambda _: not offers(bench.store))
+    assert {name for name in bench.store.objects if name.endswith(".avro")} == state.objects.keys()
+
+
+def test_what_lies_below_waits_for_what_lies_above(bench: Bench) -> None:
+    """An offer is taken when it goes on where the base stands."""
+    started(bench)
+    read(bench, 0, 50)
+    time.sleep(0.2)
+    assert bench.chain().positions[key()].base.done == ()
+    read(bench, 50, 100)
+    assert bench.stored(bench.until(through(100))) == list(range(100))
+
+
+def test_an_empty_base_needs_nobody() -> None:
+    """It is done as soon as it is there."""
+    bench = Bench(policy=WAITING)
+    bench.start()
+    try:
+        bench.until(through(0))
+    finally:
+        bench.started[0].drain()
+        assert bench.started[0].join(5)
+
+
+def test_a_range_that_was_read_too_early_is_refused(bench: Bench) -> None:
+    """Those above must have been read to their end before or not much later, by the store's clock.
+
+    The offer goes, and with it what it names. Read again it counts.
+    """
+    bench.cluster = StandInCluster(topics={"t": replace(topic(), config={"delete.retention.ms": "400000"})})
+    started(bench)
+    read(bench, 0, 50)
+    early = [name for name in bench.store.objects if name.endswith(".avro")]
+    bench.store.clock_ms += 101_000
+    read(bench, 50, 100)
+    bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    bench.until(lambda _: not offers(bench.store))
+    assert not any(name in bench.store.objects for name in early)
+    read(bench, 0, 50)
+    assert bench.stored(bench.until(through(100))) == list(range(100))
+
+
+def test_a_clock_that_was_set_back_does_not_help(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By this process's own clock: an offer that was there long before the one above it was read in between."""
+    monkeypatch.setattr("sink.offer_lane._LONGEST_OVERLAP_S", 0.4)
+    started(bench)
+    read(bench, 0, 50)
+    bench.until(lambda _: len(offers(bench.store)) == 1)
+    time.sleep(0.6)
+    bench.store.clock_ms -= 3_600_000
+    read(bench, 50, 100)
+    bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    bench.until(lambda _: not offers(bench.store))
+    assert not bench.chain().positions[key()].base.complete
+
+
+def test_after_a_restart_the_last_entry_is_when_all_above_had_been_read(bench: Bench) -> None:
+    """The new process was not there: what was offered long before that counts no more, what is read now does."""
+    bench.cluster = StandInCluster(topics={"t": replace(topic(), config={"delete.retention.ms": "400000"})})
+    started(bench)
+    read(bench, 20, 50)
+    bench.store.clock_ms += 90_000
+    read(bench, 50, 100)
+    bench.until(lambda state: state.positions[key()].base.done == ((20, 100),))
+    read(bench, 0, 10)
+    bench.store.clock_ms += 200_000
+    bench.log.append(100)
+    bench.until(lambda state: state.positions[key()].offset == 101)
+    bench.started[-1].drain()
+    assert bench.started[-1].join(5)
+    bench.again()
+    read(bench, 10, 20)
+    bench.until(lambda state: state.positions[key()].base.done == ((10, 100),))
+    bench.until(lambda _: not offers(bench.store))
+    read(bench, 0, 10)
+    assert bench.stored(bench.until(through(101))) == list(range(101))
+
+
+def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
+    """What was read from the old one is thrown away."""
+    started(bench)
+    read(bench, 50, 100)
+    bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    bench.log.leader = 2
+    moved = FetchFault(
+        topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
+    )
+    with bench.log.lock:
+        for source in bench.log.sources:
+            source.leader[T0] = 2
+        bench.log.faults.append(moved)
+    state = bench.until(lambda state: state.positions[key()].base.floor > 1)
+    floor = state.positions[key()].base.floor
+    read(bench, 0, 100, floor=floor, leader=2)
+    assert bench.stored(bench.until(through(100))) == list(range(100))
+
+
+def test_without_a_job_the_instance_reads_itself() -> None:
+    """After its patience, which is told while it waits."""
+    bench = Bench(policy=replace(WAITING, offers_patience_s=0.5))
+    bench.log.append(*range(10))
+    pipeline = bench.start()
+    try:
+        bench.until(lambda state: key() in state.positions)
+        assert "1 partitions wait for a catch-up job" in " ".join(pipeline.report().trouble)
+        assert bench.stored(bench.until(through(10))) == list(range(10))
+        assert not pipeline.report().trouble
+        read(bench, 0, 10)
+        bench.until(lambda _: not offers(bench.store))
+        assert {n for n in bench.store.objects if n.endswith(".avro")} == bench.chain().objects.keys()
+    finally:
+        pipeline.drain()
+        assert pipeline.join(5)
+
+
+def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
+    """It says nothing. One that names somebody else's objects makes nobody delete them."""
+    started(bench)
+    name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=50, high=100, nonce="00")
+    bench.store.put_if_absent(PREFIX + name, b"{}")
+    bench.until(lambda _: not offers(bench.store))
+    assert read(bench, 50, 100).records == 50
+    state = bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    victim = next(iter(state.objects))
+    other = "shop/b/generation=00000002/topics/t/partition=0/x.avro"
+    bench.store.put_if_absent(other, b"x")
+    forged = Offer(
+        generation=1,
+        key=key(),
+        floor=1,
+        leader=1,
+        low=60,
+        high=90,
+        started_at=1,
+        ended_at=1,
+        took_ms=1,
+        objects=tuple(replace(state.objects[victim], key=name) for name in (victim, other)),
+        run="x",
+    )
+    name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=60, high=90, nonce="01")
+    bench.store.put_if_absent(PREFIX + name, encode_offer(forged))
+    bench.until(lambda _: not offers(bench.store))
+    assert {victim, other} <= bench.store.objects.keys()
+
+
+# --- the worker -------------------------------------------------------------------------------------------------------
+
+
+def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:
+    """As memory is bounded."""
+    bench.claim()
+    found = read(bench, 0, 100, object_size=200)
+    (name,) = offers(bench.store)
+    offer = decode_offer(bench.store.objects[name], name)
+    assert len(offer.objects) > 3
+    assert found.records == sum(item.records for item in offer.objects) == 100
+    assert found.bytes == sum(len(bench.store.objects[item.key]) for item in offer.objects)
+
+
+def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunk was read again; each record is offered once."""
+    bench.claim()
+    monkeypatch.setattr("sink.scan.MIN_CHUNK", 8)
+    slow = iter([0.6, *[0.0] * 1000])
+    answer = bench.log.answer
+
+    def late(source: object) -> object:
+        time.sleep(next(slow))
+        return answer(source)  # type: ignore[arg-type]  # as it is called
+
+    monkeypatch.setattr(bench.log, "answer", late)
+    read(bench, 0, 40, limit_s=0.5, object_size=50, give_up_s=5.0)
+    (name,) = offers(bench.store)
+    offer = decode_offer(bench.store.objects[name], name)
+    spans = sorted((part.first, part.last) for item in offer.objects for part in item.parts)
+    assert sum(last - first + 1 for first, last in spans) == 40
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
+    """Another leader, no answer, no topic: each has its error."""
+    bench.claim()
+    with pytest.raises(LeaderMovedError, match="broker 1 leads now, no longer 7"):
+        read(bench, 0, 100, leader=7)
+    quiet = Log(quiet=True, offsets=list(range(100)), end=100)
+    with pytest.raises(TransientError, match=r"nothing came for 0 s: the brokers send nothing"):
+        read(bench, 0, 100, log=quiet, give_up_s=0.05)
+    spoilt = Log(spoilt=True, offsets=list(range(100)), end=100)
+    with pytest.raises(TransientError, match="CRC"):
+        read(bench, 0, 100, log=spoilt)
+    gone = Log(
+        offsets=list(range(100)),
+        end=100,
+        faults=[FetchFault(topic="t", partition=0, kind=FaultKind.UNKNOWN_TOPIC, detail="", at=0.0)],
+    )
+    with pytest.raises(TopicGoneError):
+        read(bench, 0, 100, log=gone)
+    assert offers(bench.store) == []
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def state_of(bench: Bench) -> Generation:
+    """The chain with a base of [0, 100), of which [90, 100) is done."""
+    started(bench)
+    read(bench, 90, 100)
+    return bench.until(lambda state: state.positions[key()].base.done == ((90, 100),))
+
+
+def test_ranges_are_planned_from_above(bench: Bench) -> None:
+    """What is done or offered is left out; an offer of another life of the base is none."""
+    state = state_of(bench)
+    pace = Pace(range_offsets=40)
+
+    def plan(*have: tuple[int, int], floor: int = 1) -> tuple[list[tuple[int, int]], int]:
+        given = [Offered(key=key(), floor=floor, leader=1, low=low, high=high) for low, high in have]
+        left = what_is_left(state, given, pace, run="r")
+        assert left.bases == 1
+        return [(item.low, item.high) for item in left.ranges], left.untaken
+
+    assert plan() == ([(50, 90), (10, 50), (0, 10)], 0)
+    assert plan((50, 90)) == ([(10, 50), (0, 10)], 1)
+    assert plan((20, 40)) == ([(50, 90), (40, 50), (0, 20)], 1)
+    assert plan((90, 100), (0, 90)) == ([], 1)
+    assert plan((50, 90), floor=2) == ([(50, 90), (10, 50), (0, 10)], 0)
+    (first, *_) = what_is_left(state, (), pace, run="r").ranges
+    assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
+    assert building([state]) is state
+    assert building([state], 2) is None
+
+
+def test_a_generation_whose_bases_are_done_is_none(bench: Bench) -> None:
+    """There is nothing to read."""
+    state_of(bench)
+    read(bench, 0, 90)
+    state = bench.until(through(100))
+    assert building([state]) is None
+    assert what_is_left(state, (), Pace(), run="r").bases == 0
+
+
+NAMES = st.tuples(
+    st.from_regex(r"[A-Za-z0-9_-]{1,22}", fullmatch=True), *[st.integers(0, 10**9)] * 3, *[st.integers(0, 10**18)] * 2
+)
+
+
+@given(NAMES)
+def test_names_of_offers(parts: tuple[str, int, int, int, int, int]) -> None:
+    """They say what is offered, and other names say nothing."""
+    topic_id, partition, floor, leader, low, high = parts
+    name = layout.offer_name(
+        topic_id=topic_id, partition=partition, floor=floor, leader=leader, low=low, high=high, nonce="0a"
+    )
+    assert offered([name, "x", name + "x"]) == [
+        Offered(key=PartitionKey(topic_id, partition), floor=floor, leader=leader, low=low, high=high)
+    ]
+
+
+def test_an_offer_comes_back(bench: Bench) -> None:
+    """All of it; a field more or less is named."""
+    bench.claim()
+    read(bench, 0, 10)
+    (name,) = offers(bench.store)
+    data = bench.store.objects[name]
+    assert encode_offer(decode_offer(data, name)) == data
+    document = json.loads(data)
+    for field in document:
+        if field != "enc":
+            with pytest.raises(DamagedError, match="here"):
+                decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
+    with pytest.raises(DamagedError, match="unknown field"):
+        decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
