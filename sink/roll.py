@@ -45,23 +45,22 @@ class BuiltObject:
     """An object ready to be stored."""
 
     item: StoredObject
-    data: bytes | bytearray
+    data: bytearray
 
 
 class _Lane:
     """What was read of one partition in one lane since the last cut: closed blocks and the block being filled.
 
-    `data` are blocks, `late` those that follow and were not compressed yet at the cut. `held` are the bytes of all, as
-    far as is known: a block counts as it was until it is compressed.
+    `blocks` are compressed or being compressed, in order. `held` are the bytes of all, as far as is known: a block
+    counts as it was until it is compressed.
     """
 
     __slots__ = (
+        "blocks",
         "count",
-        "data",
         "first",
         "held",
         "last",
-        "late",
         "max_timestamp",
         "min_timestamp",
         "open_bytes",
@@ -71,8 +70,7 @@ class _Lane:
     )
 
     def __init__(self) -> None:
-        self.data = bytearray()
-        self.late: list[Future[bytes]] = []
+        self.blocks: deque[bytes | Future[bytes]] = deque()
         self.held = 0
         self.pending: list[bytes] = []
         self.open_bytes = 0
@@ -100,13 +98,20 @@ class _Lane:
         self.open_count += segment.records
         self.held += len(segment.body)
 
-    def whole(self) -> bytearray:
-        """Return all blocks, and let go of them."""
-        data, self.data = self.data, bytearray()
-        for block in self.late:
-            data += block.result()
-        self.late = []
-        return data
+    def finish(self) -> int:
+        """Wait until all blocks are compressed, and return their bytes."""
+        done = [block.result() if isinstance(block, Future) else block for block in self.blocks]
+        self.blocks = deque(done)
+        return sum(len(block) for block in done)
+
+    def move_into(self, data: bytearray, at: int) -> int:
+        """Copy all blocks to `data` from `at` on, let go of each, and return where they end. After `finish`."""
+        while self.blocks:
+            block = self.blocks.popleft()
+            assert isinstance(block, bytes)
+            data[at : at + len(block)] = block
+            at += len(block)
+        return at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +130,14 @@ class Assembly:
 
     def build(self) -> BuiltObject:
         """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them."""
-        data: bytes | bytearray
-        pieces: list[bytes | bytearray] = [self.header]
-        at = len(self.header)
+        size = len(self.header) + sum(lane.finish() for _, lanes in self.groups for _, lane in lanes)
+        data = bytearray(size)  # of its final size: one that grows is copied again and again
+        data[: len(self.header)] = self.header
+        end = len(self.header)
         parts = []
         for key, lanes in self.groups:
             for scan, lane in lanes:
-                blocks = lane.whole()
-                pieces.append(blocks)
-                size = len(blocks)
+                start, end = end, lane.move_into(data, end)
                 parts.append(
                     Part(
                         key=key,
@@ -143,18 +147,12 @@ class Assembly:
                         tombstones=lane.tombstones,
                         min_timestamp=lane.min_timestamp,
                         max_timestamp=lane.max_timestamp,
-                        start=at,
-                        end=at + size,
+                        start=start,
+                        end=end,
                         scan=scan,
-                        sha256=sha256_hex(blocks) if self.journal else None,
+                        sha256=sha256_hex(memoryview(data)[start:end]) if self.journal else None,
                     )
                 )
-                at += size
-        if len(pieces) == 2:  # the usual large object, which need not be there twice
-            data = blocks
-            data[0:0] = self.header
-        else:
-            data = b"".join(pieces)
         item = StoredObject(
             key=self.key, journal=self.journal, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
         )
@@ -214,26 +212,28 @@ class Roller:
     def _close_block(self, key: PartitionKey, lane: _Lane) -> None:
         if not lane.open_count:
             return
-        body = lane.pending[0] if len(lane.pending) == 1 else b"".join(lane.pending)
-        count, size = lane.open_count, lane.open_bytes
+        bodies, count, size = lane.pending, lane.open_count, lane.open_bytes
         lane.pending, lane.open_bytes, lane.open_count = [], 0, 0
         if self._pool is None:
-            block = encode_block(body, count, codec=self._codec, sync=self._sync, level=self._level)
-            lane.data += block
+            block = self._encode(bodies, count)
+            lane.blocks.append(block)
             self._compressed(key, lane, len(block) - size)
             return
-        future = self._pool.submit(encode_block, body, count, codec=self._codec, sync=self._sync, level=self._level)
+        future = self._pool.submit(self._encode, bodies, count)
+        lane.blocks.append(future)
         self._compressing.append(_Compressing(key=key, lane=lane, block=future, size=size))
         if len(self._compressing) > _MOST_COMPRESSING:
             self._compressing[0].block.result()
+
+    def _encode(self, bodies: list[bytes], count: int) -> bytes:
+        body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
+        return encode_block(body, count, codec=self._codec, sync=self._sync, level=self._level)
 
     def _settle(self) -> None:
         """Take notice of blocks that were compressed."""
         while self._compressing and self._compressing[0].block.done():
             found = self._compressing.popleft()
-            block = found.block.result()
-            found.lane.data += block
-            self._compressed(found.key, found.lane, len(block) - found.size)
+            self._compressed(found.key, found.lane, len(found.block.result()) - found.size)
 
     def _compressed(self, key: PartitionKey, lane: _Lane, delta: int) -> None:
         lane.held += delta
@@ -269,8 +269,6 @@ class Roller:
             by_key.setdefault(key, []).append((scan, lane))
         for lanes in by_key.values():
             lanes.sort(key=lambda item: item[1].first)
-        for found in self._compressing:
-            found.lane.late.append(found.block)
         self._lanes = {}
         self._bytes_by_key = {}
         self._compressing.clear()

@@ -8,7 +8,8 @@ Inner parts of kafka-python that are used, held by tests/contract/test_kafka_pyt
 `KafkaConnectionManager` (`_build_transport`, `_connect`, `_auth_failures`, `config`, `cluster`),
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
-`data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`).
+`data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
+the decoder that `FetchResponse._struct` generates for a version.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.protocol.consumer import FetchResponse
 
 from backup_avro.errors import TandemError
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 
 _SIZE = struct.Struct(">i")
 _WORTH_KEEPING = 128 << 10
+_WORTH_A_VIEW = 4096
 _WIDE = 4
 _MOST_KEPT = 4
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -97,7 +100,25 @@ def _is_free(buffer: bytearray) -> bool:
 
 def _decode_frame(parser: Any, frame: Frame) -> list[Any]:  # noqa: ANN401 - kafka-python has no types
     """Stand-in for `KafkaProtocol.receive_bytes` for frames that come whole."""
+    response = parser.in_flight_requests[0].get_response_class() if parser.in_flight_requests else None
+    if response is not None and response.API_KEY == FetchResponse.API_KEY:
+        _keep_views(response)
     return [parser._process_response(frame)]  # noqa: SLF001 - see the module's docstring
+
+
+@functools.cache
+def _keep_views(response: Any) -> None:  # noqa: ANN401 - a versioned FetchResponse
+    """Have a version's decoder hand out records as views of the frame: it calls `bytes` on what it cuts out."""
+    version = response._class_version  # noqa: SLF001 - see the module's docstring
+    flexible = response.flexible_version_q(version)
+    decode = response._struct.compiled_decode_from(  # noqa: SLF001 - likewise
+        version, compact=flexible, tagged=flexible, data_class=response[None]
+    )
+    decode.__globals__["bytes"] = _view
+
+
+def _view(piece: memoryview) -> bytes | memoryview:
+    return piece if len(piece) >= _WORTH_A_VIEW else bytes(piece)
 
 
 def _lost(why: str) -> Exception:

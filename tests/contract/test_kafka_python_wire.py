@@ -11,7 +11,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from sink.source import wire
+from sink.source import connection, wire
 from sink.source.fetch_session import Ask, FetchSession, Plan
 from sink.source.fetched import TopicPartition
 
@@ -135,6 +135,32 @@ def test_fetch_response(version: int) -> None:
         assert (two.current_leader.leader_id, two.current_leader.leader_epoch) == (13, 14)
     else:
         assert (two.diverging_epoch, two.current_leader) == (None, None)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 16])
+def test_records_are_views_of_the_frame(version: int) -> None:
+    """What is large is not copied; ids and small pieces are bytes, as the decoder's other parts expect."""
+    partitions = [
+        FetchResponse.FetchableTopicResponse.PartitionData(
+            version=version, partition_index=n, error_code=0, high_watermark=9, aborted_transactions=[], records=records
+        )
+        for n, records in enumerate((b"r" * 5000, b"s" * 10, None))
+    ]
+    made = FetchResponse(
+        version=version,
+        throttle_time_ms=1,
+        responses=[
+            FetchResponse.FetchableTopicResponse(version=version, topic="t", topic_id=ID, partitions=partitions)
+        ],
+    )
+    data = bytes(made.encode(version=version))
+    connection._keep_views(FetchResponse[version])
+    read = FetchResponse[version].decode(connection.Frame(memoryview(data)))
+    found = [part.records for _, part in wire.fetch_parts(read, {ID: "t"})]
+    assert isinstance(found[0], memoryview)
+    assert found[0].obj is data
+    assert found == [b"r" * 5000, b"s" * 10, None]
+    assert isinstance(found[1], bytes)
 
 
 def test_metadata() -> None:
