@@ -91,6 +91,7 @@ class OfferLane:
         self._ended: dict[TopicPartition, _Ended] = {}
         self._since: dict[str, tuple[float, float | None]] = {}
         self._looked_at: float | None = None
+        self._refused: list[Offer] = []
         self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
         self._own: BaseLane | None = None
 
@@ -185,6 +186,9 @@ class OfferLane:
         self._since, self._looked_at = since, began
         for name in over:
             self._throw_away(name)
+        for offer in [offer for offer in self._refused if self._is_over(offer.key, offer.floor, offer.low)]:
+            self._refused.remove(offer)
+            self._delete_useless(offer)
         for tp in sorted(self._waiting):
             track = self._board.tracks[tp]
             while tp in self._waiting:
@@ -194,19 +198,26 @@ class OfferLane:
                 self._end_empty(tp)
 
     def _throw_away(self, name: str) -> None:
-        """Delete an offer, and what it names unless that is in the chain."""
+        """Delete an offer that is over, and what it names unless that is in the chain."""
         try:
-            items = decode_offer(self._board.store.get(name), name).objects
+            self._delete_useless(decode_offer(self._board.store.get(name), name))
         except ObjectMissingError:
             return
         except DamagedError as error:
             _LOG.warning("an offer can't be read and is thrown away", key=name, error=str(error))
-            items = ()
+        self._board.store.delete([name])
+
+    def _delete_useless(self, offer: Offer) -> None:
+        """Delete what an offer names that is over: whoever holds the chain, and be it another process, can't take it.
+
+        Before that it might: this process may have lost the chain without knowing it.
+        """
         state = self._state
         known = state.objects.keys() | state.replaced.keys()
         # Whatever an offer says, nothing goes but data objects of this generation.
-        useless = [item.key for item in items if item.key not in known and item.key.startswith(self._data)]
-        self._board.store.delete([*useless, name])
+        self._board.store.delete(
+            [item.key for item in offer.objects if item.key not in known and item.key.startswith(self._data)]
+        )
 
     def _is_over(self, key: PartitionKey, floor: int, low: int) -> bool:
         """Whether the chain has an offer's range, or will never take it."""
@@ -243,7 +254,8 @@ class OfferLane:
                 low=offer.low,
                 high=offer.high,
             )
-            self._throw_away(listed.key)
+            self._refused.append(offer)
+            self._board.store.delete([listed.key])
             return False
         attempt = track.scan.accept(offer.low, at=self._board.now())
         self._ended[tp] = _Ended(

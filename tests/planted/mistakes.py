@@ -339,6 +339,12 @@ MISTAKES = (
         new="        if self._overlap_ms(ended, offer, listed) > self._most_ms(track) * 1000:\n",
     ),
     Mistake(
+        name="what was refused is deleted by a process that may have lost the chain",
+        file="sink/offer_lane.py",
+        old="            self._refused.append(offer)\n            self._board.store.delete([listed.key])\n",
+        new="            self._throw_away(listed.key)\n",
+    ),
+    Mistake(
         name="a range is taken wherever the base stands",
         file="sink/offer_lane.py",
         old="            if item.high == high and item.low >=",
