@@ -213,7 +213,7 @@ class World:
             restore=some(0.06, 0.3),
             release=some(0.08, 0.5),
             idle=some(0.03, 0.4),
-            catch_up=some(0.5, 0.25),
+            catch_up=some(0.5, 0.15),
         )
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
