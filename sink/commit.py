@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
-from backup_avro.errors import DamagedError, TransientError
+from backup_avro.errors import TransientError
 from sink.chain.writer import ChainWriter, StoppedError
-from sink.object_store.base import ObjectStore, Put, StoreTransientError
+from sink.object_store.base import ObjectStore, StoreTransientError, put_new
 from sink.roll import Assembly
 from sink.topics import Cluster
 
@@ -171,8 +171,7 @@ class Committer:
         told = False
         while True:
             try:
-                if self._store.put_if_absent(key, built.data) is Put.EXISTS and self._store.get(key) != built.data:
-                    raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
+                put_new(self._store, key, built.data)
             except StoreTransientError as error:
                 if not told:
                     _LOG.warning("store does not take an object, trying until it does", key=key, error=str(error))

@@ -27,7 +27,7 @@ from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Task
 from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
-from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
 
 _LOG = structlog.get_logger()
 _GAP = 64 << 10
@@ -50,11 +50,11 @@ class Appender(Protocol):
 
 @dataclass(slots=True)
 class _Errand:
-    """Something that the committer does for the merger. `value` or `refused` once it is done."""
+    """Something that the committer does for the merger. `value` or `failed` once it is done."""
 
     done: threading.Event
     value: object = None
-    refused: ChainError | None = None
+    failed: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class _Job:
 
 
 class Merger:
-    """Merges one generation's objects, as often as `nudge` was called. `stop` and never `join`: it may be uploading."""
+    """Merges one generation's objects, every few commits. `stop` and never `join`: it may be uploading."""
 
     def __init__(
         self, *, writer: ChainWriter, store: ObjectStore, committer: Appender, rules: MergeRules, name: str
@@ -109,14 +109,14 @@ class Merger:
             try:
                 while self.step():
                     pass
-            except TandemError as error:
-                _LOG.warning("could not merge small objects, trying again", error=str(error))
             except _StoppedError:
                 return
+            except Exception as error:  # noqa: BLE001 (backups go on without merging, but not for good)
+                _LOG.warning("could not merge small objects, trying again", error=str(error), kind=type(error).__name__)
 
     def step(self) -> bool:
         """Merge once; return whether there may be more."""
-        job = self._ask(self._look)
+        job = self._ask(self._look, mine=Exception)
         assert isinstance(job, _Job)
         self._sweep(job.replaced)
         if job.merge is None:
@@ -130,7 +130,7 @@ class Merger:
             reason="merged",
         )
         try:
-            self._ask(lambda writer: writer.append(entry))
+            self._ask(lambda writer: writer.append(entry), mine=ChainError)
         except ChainError as error:
             # A janitor was faster. The entry was not sent, so nobody knows these objects.
             _LOG.info("what was to be merged has changed meanwhile", error=str(error))
@@ -152,23 +152,23 @@ class Merger:
             replaced=dict(state.replaced),
         )
 
-    def _ask(self, what: Callable[[ChainWriter], object]) -> object:
-        """Have the committer do something and return what that gave. Raises ChainError."""
+    def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
+        """Have the committer do something and return what that gave. Raises `mine`; other errors end the committer."""
         errand = _Errand(done=threading.Event())
 
         def run(writer: ChainWriter) -> None:
             try:
                 errand.value = what(writer)
-            except ChainError as error:
-                errand.refused = error
+            except mine as error:
+                errand.failed = error
             errand.done.set()
 
         self._committer.request(run)
         while not errand.done.wait(_LOOK_S):
             if self._stopped.is_set() or self._committer.error is not None:
                 raise _StoppedError
-        if errand.refused is not None:
-            raise errand.refused
+        if errand.failed is not None:
+            raise errand.failed
         return errand.value
 
     # --- copying ------------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Merger:
         try:
             for output in merge.outputs:
                 stored.append(self._store_output(job, output))  # noqa: PERF401 (what was stored is needed on failure)
-        except BaseException:
+        except Exception:
             with suppress(TandemError):
                 self._store.delete([item.key for item in stored])
             raise
@@ -199,8 +199,7 @@ class Merger:
         item = StoredObject(
             key=key, journal=output.place is not None, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
         )
-        if self._store.put_if_absent(key, data) is Put.EXISTS and self._store.get(key) != data:
-            raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")
+        put_new(self._store, key, data)
         return item
 
     def _name(self, job: _Job, output: Output) -> str:

@@ -63,11 +63,6 @@ class Output:
     place: int | None
     groups: tuple[tuple[Piece, ...], ...]
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of all pieces."""
-        return sum(_size(piece.part) for group in self.groups for piece in group)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
@@ -113,20 +108,15 @@ def _due(
     state: Generation, runs: Sequence[StoredObject], rules: MergeRules, *, final: int | None
 ) -> list[StoredObject]:
     """Return the runs at the newest end that are due, oldest first: those up to the lowest class that has enough."""
-    counts: dict[int, int] = {}
-    highest, reach = 0, len(runs)
-    best = None
-    for at in range(len(runs) - 1, -1, -1):
-        item = runs[at]
+    counts: dict[int, int] = {}  # how many at the newest end are of a class or below, by class, ascending
+    highest = 0
+    for count, item in enumerate(reversed(runs), 1):
         if (final is not None and item.bytes >= final) or not _settled(state, item):
             break
         highest = max(highest, rules.size_class(item.bytes))
-        counts[highest] = reach - at
-    for found, count in sorted(counts.items()):
-        if count >= rules.fan_in:
-            best = found
-            break
-    return [] if best is None else list(runs[reach - counts[best] :])
+        counts[highest] = count
+    due = next((count for count in counts.values() if count >= rules.fan_in), 0)
+    return list(runs[len(runs) - due :])
 
 
 def _settled(state: Generation, item: StoredObject) -> bool:

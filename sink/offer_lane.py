@@ -63,10 +63,7 @@ class _Listed:
 
 
 class OfferLane:
-    """Takes offers until all bases are done. After `patience_s` without one it reads what is left itself.
-
-    `latest_ends` are the times (ms by the store's clock) at which what was read of each base so far had ended.
-    """
+    """Takes offers until all bases are done. After `patience_s` without one it reads what is left itself."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from sink import clock
 from sink.base import BaseLane
 from sink.chain.writer import now_ms
 from sink.lanes import Board, Source
-from sink.object_store.base import ObjectStore, Put
+from sink.object_store.base import ObjectStore, put_new
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
@@ -161,8 +161,7 @@ class _Reading:
     def _flush(self) -> None:
         for assembly in self._board.roller.cut(self, max_objects=2):
             built = assembly.build()
-            if self._store.put_if_absent(built.item.key, built.data) is Put.EXISTS:
-                raise PermanentError(f"{built.item.key} exists already", remedy="run the job again")
+            put_new(self._store, built.item.key, built.data)
             self._stored.append(built.item)
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:

@@ -43,7 +43,7 @@ class Brokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one range: what was read, or why not (`gone`: nobody needs it any more)."""
+    """What became of one range: what was read, or why not."""
 
     place: str
     read: RangeRead | None = None

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from backup_avro.errors import PermanentError, RefusedError, TransientError
+from backup_avro.errors import DamagedError, PermanentError, RefusedError, TransientError
 
 
 class StoreTransientError(TransientError):
@@ -150,3 +150,12 @@ class ObjectStore(Protocol):
     def close(self) -> None:
         """Release connections."""
         ...
+
+
+def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:
+    """Put an object under a name that nobody else uses; the same bytes there are ours, from an answer that was lost.
+
+    Raises the store's errors, and DamagedError if other bytes are there.
+    """
+    if store.put_if_absent(key, data) is Put.EXISTS and store.get(key) != data:
+        raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")

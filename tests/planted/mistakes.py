@@ -305,8 +305,8 @@ MISTAKES = (
     Mistake(
         name="a merge is in the chain before its objects are stored",
         file="sink/merge.py",
-        old="        if self._store.put_if_absent(key, data) is Put.EXISTS and self._store.get(key) != data:\n",
-        new="        if not data and self._store.put_if_absent(key, data) is Put.EXISTS:\n",
+        old="        put_new(self._store, key, data)\n",
+        new="        assert key != data\n",
     ),
     Mistake(
         name="what a merge replaced is deleted under a reader",
