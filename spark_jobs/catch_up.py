@@ -7,7 +7,7 @@ reading the tails meanwhile. Tasks start newest first too. What a worker leaves 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,10 +18,10 @@ from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore
 from sink.offers import RangeRead, RangeTask, read_range
-from sink.source.client_config import Value
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
 from spark_jobs.catch_up_plan import Left, Pace, building, offered, what_is_left
+from spark_jobs.cluster import Cluster
 from spark_jobs.read import StoreAddress, require_pair
 
 if TYPE_CHECKING:
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 2.0
 _IDLE_ROUNDS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brokers:
-    """The cluster to read from, as it travels to the workers. The repr hides what may be secret."""
-
-    props: Mapping[str, Value]
-
-    def __repr__(self) -> str:
-        return f"Brokers({self.props.get('bootstrap.servers')})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +60,13 @@ class CatchUp:
     """One job for one pair."""
 
     def __init__(
-        self, spark: SparkSession, address: StoreAddress, pair: str, brokers: Brokers, *, pace: Pace, run: str
+        self, spark: SparkSession, address: StoreAddress, pair: str, cluster: Cluster, *, pace: Pace, run: str
     ) -> None:
         self._spark = spark
         self._address = address
         self._store: ObjectStore = address.open()
         self._pair = pair
-        self._brokers = brokers
+        self._cluster = cluster
         self._pace = pace
         self._run_id = run
         self._reader = ChainReader(self._store, pair)
@@ -160,16 +150,16 @@ class CatchUp:
             self._reader.refresh()
 
     def _read(self, ranges: tuple[RangeTask, ...]) -> list[Outcome]:
-        work = partial(_read_all, self._address, self._brokers)
+        work = partial(_read_all, self._address, self._cluster)
         found: list[Outcome] = self._spark.sparkContext.parallelize(ranges, len(ranges)).mapPartitions(work).collect()
         return found
 
 
-def _read_all(address: StoreAddress, brokers: Brokers, ranges: Iterable[RangeTask]) -> Iterator[Outcome]:
+def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTask]) -> Iterator[Outcome]:
     """Read one task's ranges. What fails is for the driver to plan again, in order; Spark must not retry it late."""
     for task in ranges:
         try:
-            with RawFetcher(brokers.props, read_committed=task.opening.isolation_level == "read_committed") as source:
+            with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:
                 read = read_range(task, source=source, store=address.open(), transcoder=best_transcoder())
         except ConfigError:
             raise

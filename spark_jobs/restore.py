@@ -21,11 +21,12 @@ from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from spark_jobs import progress as marks
 from spark_jobs import restore_check, restore_load, restore_plan
+from spark_jobs.cluster import Cluster
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_check import Checked, CheckTask
-from spark_jobs.restore_load import Cluster, Loaded, LoadTask, Pace
+from spark_jobs.restore_load import Loaded, LoadTask, Pace
 from spark_jobs.restore_plan import Naming, RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_target import Target
 

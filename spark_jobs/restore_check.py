@@ -16,7 +16,7 @@ from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
 from spark_jobs import restore_hash
-from spark_jobs.restore_load import Cluster
+from spark_jobs.cluster import Cluster
 
 _POLL_S: Final = 1.0
 

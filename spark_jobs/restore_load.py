@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,11 +17,11 @@ import structlog
 from backup_avro.errors import DamagedError, RefusedError, TransientError
 from backup_avro.record import Record, decode_body
 from backup_avro.selection import Slice
-from sink.source.client_config import Value
 from sink.transcode.batch import Compression
 from sink.transcode.reverse import BuiltBatch, build_batches
 from spark_jobs import progress as marks
 from spark_jobs import restore_hash
+from spark_jobs.cluster import Cluster
 from spark_jobs.produce import BatchProducer, Sent
 from spark_jobs.progress import PartitionProgress, ProgressReader, State, View
 from spark_jobs.read import Body, ObjectReader, StoreAddress
@@ -30,16 +30,6 @@ _LOG = structlog.get_logger()
 
 #: The hash of a partition without records.
 EMPTY_HASH: Final = restore_hash.START.hex()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The target cluster, as it travels to the workers. The repr hides what may be secret."""
-
-    props: Mapping[str, Value]
-
-    def __repr__(self) -> str:
-        return f"Cluster({self.props.get('bootstrap.servers')})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

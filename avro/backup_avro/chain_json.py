@@ -42,7 +42,8 @@ _MOST = 1 << 30
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-def _dump(document: JsonObject) -> bytes:
+def canonical(document: JsonObject) -> bytes:
+    """Return the bytes of a document: equal ones have equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -63,7 +64,7 @@ def unpack(data: bytes, where: str) -> bytes:
 
 def encode_claim(claim: Claim) -> bytes:
     """Return the claim's canonical bytes."""
-    return _dump(
+    return canonical(
         {
             "v": VERSION,
             "enc": None,
@@ -119,7 +120,7 @@ def encode_entry(entry: Entry) -> bytes:
         )
         if value is not None
     }
-    return _dump(document)
+    return canonical(document)
 
 
 def dump_opening(opening: Opening) -> JsonObject:

@@ -13,7 +13,6 @@ it counts only where it stands exactly at the cut: then nothing lay beyond it wh
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from enum import Enum, StrEnum
 
 from backup_avro import layout
 from backup_avro.chain import Entry, JsonObject, Kind, PartitionKey, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, dump_offsets, load_offsets
+from backup_avro.chain_json import VERSION, Fields, canonical, dump_offsets, load_offsets
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import Generation
@@ -250,7 +249,7 @@ def _some(names: Iterable[str], between: str = ", ") -> str:
 
 def _dump(document: JsonObject) -> bytes:
     whole = {"v": VERSION, "enc": None, **{name: value for name, value in document.items() if value is not None}}
-    return json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical(whole)
 
 
 def encode_request(request: Request) -> bytes:

@@ -6,11 +6,10 @@ part of the backup before the chain says so.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from backup_avro.chain import PartitionKey, StoredObject
-from backup_avro.chain_json import Fields, dump_object, load_object
+from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class Offer:
 def encode_offer(offer: Offer) -> bytes:
     """Return the bytes to store."""
     document = {
-        "v": 1,
+        "v": VERSION,
         "enc": None,
         "generation": offer.generation,
         "topic_id": offer.key.topic_id,
@@ -52,7 +51,7 @@ def encode_offer(offer: Offer) -> bytes:
         "objects": [dump_object(item) for item in offer.objects],
         "run": offer.run,
     }
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return canonical(document)
 
 
 def decode_offer(data: bytes, where: str) -> Offer:

@@ -7,12 +7,11 @@ only where the clearing rules would keep a partition for ever (`coverage.clearin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backup_avro.chain import JsonObject, PartitionKey, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields
+from backup_avro.chain_json import VERSION, Fields, canonical
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 
@@ -66,7 +65,7 @@ def encode_release(release: Release) -> bytes:
     }
     if release.partitions is not None:
         document["partitions"] = list(release.partitions)
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical(document)
 
 
 def decode_release(data: bytes, where: str) -> Release:

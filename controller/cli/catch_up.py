@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
@@ -51,13 +51,14 @@ def catch_up(
     A range should take a minute or two: ranges of one partition that are read too far apart in time do not count.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from spark_jobs.catch_up import Brokers, CatchUp  # noqa: PLC0415 - likewise
+    from spark_jobs.catch_up import CatchUp  # noqa: PLC0415 - likewise
     from spark_jobs.catch_up_plan import Pace  # noqa: PLC0415 - likewise
+    from spark_jobs.cluster import Cluster  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
     loaded = load(context, config, overrides)
-    wait_s = _seconds(wait)
+    wait_s = span("--wait", wait).total_seconds()
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     pace = Pace(
         range_offsets=range_,
@@ -69,21 +70,12 @@ def catch_up(
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
     with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
-        brokers = Brokers(props=dict(loaded.kafka.reveal()))
-        job = CatchUp(spark, address, loaded.pair, brokers, pace=pace, run=secrets.token_hex(8))
+        cluster = Cluster(props=dict(loaded.kafka.reveal()))
+        job = CatchUp(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
         done = job.run(
             number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note
         )
     output.show(kind="CatchUp", body=dataclasses.asdict(done), output=output_, tables=_tables(done))
-
-
-def _seconds(wait: str) -> float:
-    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
-
-    try:
-        return parse_duration(wait).total_seconds()
-    except ValueError as error:
-        raise ConfigError(f"--wait {wait}: {error}") from None
 
 
 def _tables(done: CaughtUp) -> Iterator[Table | str]:

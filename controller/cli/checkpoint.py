@@ -14,6 +14,7 @@ from backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError,
 from controller.cli import output
 from controller.cli.asking import asker, one_line
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
 
@@ -71,7 +72,7 @@ def create(
     from controller.checkpoints import Seer, draft, hint  # noqa: PLC0415 - likewise
     from sink.chain import checkpoints  # noqa: PLC0415 - likewise
 
-    lifetime, keeping = _span("--timeout", timeout), None if keep is None else _span("--keep", keep)
+    lifetime, keeping = span("--timeout", timeout), None if keep is None else span("--keep", keep)
     if keeping is not None and keeping <= lifetime:
         raise ConfigError("--keep must be longer than --timeout", remedy="it is counted from the request on, too")
     if id_ is not None:
@@ -224,15 +225,6 @@ def _open(context: typer.Context, config: Path | None, overrides: Sequence[str] 
 
     settings = load(context, config, overrides)
     return settings, store_for_looking(settings)
-
-
-def _span(option: str, text: str) -> timedelta:
-    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigError(f"{option} {text}: {error}") from None
 
 
 def _ms(span: timedelta) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def tail(
     last message is there. What can't be decoded is shown as such. These messages are requests and hints; what is true
     is in S3: see `tandem status` and `tandem history`.
     """
-    since_s = None if since is None else _seconds(since)
+    since_s = None if since is None else span("--since", since).total_seconds()
     settings = load(context, config, overrides)
     other_pairs = shown = 0
     began = None if since_s is None else round((time.time() - since_s) * 1000)
@@ -81,15 +81,6 @@ def tail(
         output.note(f"no message of {'any pair' if all_pairs else f'pair {settings.pair}'} there")
     if other_pairs:
         output.note(f"{other_pairs} messages of other pairs were passed over; --all shows them")
-
-
-def _seconds(since: str) -> float:
-    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
-
-    try:
-        return parse_duration(since).total_seconds()
-    except ValueError as error:
-        raise ConfigError(f"--since {since}: {error}") from None
 
 
 def _mailbox(settings: Config, *, all_pairs: bool) -> Mailbox:

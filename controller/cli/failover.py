@@ -14,6 +14,7 @@ import typer
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError, TransientError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, Table, duration
 from controller.cli.patience import patience
 
@@ -66,7 +67,7 @@ def failover(
     from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
 
-    timeout_s = _seconds(timeout)
+    timeout_s = span("--timeout", timeout).total_seconds()
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
@@ -87,15 +88,6 @@ def failover(
         )
     finally:
         store.close()
-
-
-def _seconds(timeout: str) -> float:
-    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
-
-    try:
-        return parse_duration(timeout).total_seconds()
-    except ValueError as error:
-        raise ConfigError(f"--timeout {timeout}: {error}") from None
 
 
 def _clean(reason: str) -> str:

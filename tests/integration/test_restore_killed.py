@@ -23,10 +23,11 @@ from controller.sandbox.kafka import KafkaServer
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings, open_store
 from spark_jobs import progress as marks
+from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_check import CheckTask, check
-from spark_jobs.restore_load import Cluster, LoadTask, Pace
+from spark_jobs.restore_load import LoadTask, Pace
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_target import Target
 

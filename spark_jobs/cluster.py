@@ -1,0 +1,18 @@
+"""A Kafka cluster as it travels to Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sink.source.client_config import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """How to reach it. The repr hides what may be secret."""
+
+    props: Mapping[str, Value]
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.props.get('bootstrap.servers')})"
