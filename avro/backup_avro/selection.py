@@ -270,7 +270,7 @@ def _select_partition(
             used = [*used, *({state.number} - set(used))]
             end = reach
             break
-    kept = [replace(piece, low=max(piece.low, log_start)) for piece in slices]
+    kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in slices]
     kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
     return PartitionSelection(
         key=key,

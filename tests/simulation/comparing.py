@@ -51,7 +51,7 @@ def compare(
         if record.offset >= found.upto:
             break
         there = known.get(record.offset)
-        if there is None or there._replace(txn=0) != record:
+        if there is None or (there if not there.txn else there._replace(txn=0)) != record:
             return f"{record} is not what the log held: {there}"
         if there.txn in partition.aborted or there.control:
             return f"{record} was aborted"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject
 from backup_avro.errors import DamagedError, RefusedError
 from backup_avro.fold import Generation
@@ -53,6 +54,10 @@ class Judge:
     _decoded: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
     _judged: dict[PartitionKey, object] = field(default_factory=dict)
     _confirmed_at: dict[int, int] = field(default_factory=dict)
+    _unread: bool = True
+    """Whether a claim or a chain changed since they were read."""
+    _heads: list[tuple[int, int]] = field(default_factory=list)
+    _selection: Selection | None = None
     _beyond: dict[PartitionKey, int] = field(default_factory=dict)
     """Up to where generations confirmed a partition that no release names."""
 
@@ -64,10 +69,12 @@ class Judge:
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
-        try:
-            self.reader.refresh()
-        except DamagedError as error:
-            raise ViolationError(f"a chain breaks its rules: {error}") from error
+        if self._unread:
+            try:
+                self.reader.refresh()
+            except DamagedError as error:
+                raise ViolationError(f"a chain breaks its rules: {error}") from error
+            self._unread = False
         return self.reader.history()
 
     def cut(self, partition: Partition, lost: list[Record]) -> None:
@@ -90,6 +97,8 @@ class Judge:
     def noticed(self, what: str, key: str) -> None:
         """Take in a change of the store. Raises ViolationError."""
         self.tick()
+        if key.startswith(layout.claims_prefix(self.pair)):
+            self._unread = True
         self.readings.noticed(what, key)
         self.cuts.noticed(what, key)
         if what == "put" and key.startswith(f"{self.pair}/releases/"):
@@ -148,7 +157,7 @@ class Judge:
         live = [state for state in complete if not state.gone]
         self._confirm(live)
         try:
-            selection = select(live, removed=True)
+            selection = self._select(live)
         except RefusedError as error:
             raise ViolationError(f"nothing can be restored: {error}") from error
         chosen = {piece.key: piece for piece in selection.partitions}
@@ -158,6 +167,13 @@ class Judge:
                 self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
         self.cuts.check(states)
+
+    def _select(self, live: list[Generation]) -> Selection:
+        """Select the newest state; once for as long as no chain has grown."""
+        heads = [(state.number, state.seq) for state in live]
+        if heads != self._heads or self._selection is None:
+            self._heads, self._selection = heads, select(live, removed=True)
+        return self._selection
 
     def _confirm(self, live: list[Generation]) -> None:
         for state in live:

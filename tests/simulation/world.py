@@ -40,6 +40,8 @@ _NAMES = ("a", "b")
 _KEYS = 6
 CHAOS_S = 80.0
 QUIET_S = 55.0
+_STEADY_S = 12.0
+"""Three of four histories end when nothing was left to do for so long; every fourth waits for the whole quiet time."""
 
 
 @cache
@@ -231,10 +233,18 @@ class World:
         while self.runtime.now < end:
             self._step()
         self._calm()
-        end = self.runtime.now + QUIET_S
-        while self.runtime.now < end:
+        end, steady = self.runtime.now + QUIET_S, 0.0
+        while self.runtime.now < end and (steady < _STEADY_S or self.seed % 4 == 0):
             self._step()
+            steady = steady + 1.0 if self._is_settled() else 0.0
         self._settled()
+
+    def _is_settled(self) -> bool:
+        try:
+            self._settled()
+        except ViolationError:
+            return False
+        return True
 
     def _step(self) -> None:
         self.runtime.run(self.runtime.now + 1.0)
