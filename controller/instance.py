@@ -41,12 +41,13 @@ from controller.runs import Runs, asked_between_commits
 from controller.setup import Parts
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
-from controller.wiring import opening_of, pipeline_policy_of, policy_of
+from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from sink.chain.writer import ChainWriter, now_ms
 from sink.pipeline import PipelineReport
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
 from sink.transcode.choice import best_transcoder
+from sink.worker import Workers
 
 _LOG = structlog.get_logger()
 _ASK_AGAIN_S = 10.0
@@ -98,6 +99,7 @@ class Instance:
         heartbeat_s = self._policy.heartbeat_s
         self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
         self._transcoder = best_transcoder()
+        self._workers = Workers(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
         self._runs = Runs(
             store=parts.store,
             cluster=parts.cluster,
@@ -105,6 +107,7 @@ class Instance:
             transcoder=self._transcoder,
             policy=pipeline_policy_of(config),
             abort=self._abort,
+            workers=self._workers,
             # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
             # Whoever looks at fixed intervals may always come when the Active has just committed.
             committed=self._watch.hurry,
@@ -399,6 +402,8 @@ class Instance:
         deadline = time.monotonic() + max(1.0, grace_s - _LEAVE_S)
         _LOG.info("leaving: committing what was read", grace_s=grace_s)
         clean = self._runs.drain_all(deadline)
+        if self._workers is not None:
+            self._workers.close()
         self._abort.set()
         self._watch.stop()
         self._surveyor.stop()

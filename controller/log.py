@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, TextIO
 from urllib.parse import quote
 
+import stamina
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -53,6 +54,11 @@ def register_secrets(values: Iterable[str]) -> None:
         if len(value) >= _SHORTEST_SECRET:
             forms |= {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), quote(value)}
     _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
+
+
+def secrets() -> tuple[str, ...]:
+    """Return what is hidden, in all its forms: for `register_secrets` in another process."""
+    return _Process.secrets
 
 
 def redact(text: str) -> str:
@@ -108,6 +114,19 @@ def configure(*, level: str = "info", fmt: Format = "auto", stream: TextIO | Non
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
+
+
+def configure_instance(*, level: str, fmt: Format) -> None:
+    """Configure the log of `tandem run` and of its workers. Clients are quiet: what they meet, the pipeline tells once.
+
+    Both Kafka's and S3's write several lines a second while a broker or the store is away.
+    """
+    configure(level=level, fmt=fmt)
+    if level != "debug":
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        stamina.instrumentation.set_on_retry_hooks([])
+    else:
+        logging.getLogger("stamina").setLevel(logging.NOTSET)
 
 
 def reset() -> None:

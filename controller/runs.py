@@ -15,6 +15,7 @@ from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 from sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
 from sink.transcode.segment import Transcoder
+from sink.worker_lane import Workforce
 
 _ANSWER_POLL_S = 0.1
 
@@ -41,6 +42,7 @@ class Runs:
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
+        workers: Workforce | None,
         committed: Callable[[], None],
     ) -> None:
         self._store = store
@@ -49,6 +51,7 @@ class Runs:
         self._transcoder = transcoder
         self._policy = policy
         self._abort = abort
+        self._workers = workers
         self._committed = committed
         self._runs: dict[int, _Run] = {}
 
@@ -62,6 +65,7 @@ class Runs:
             transcoder=self._transcoder,
             policy=self._policy,
             abort=self._abort,
+            workers=self._workers,
             committed=self._committed,
         )
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)

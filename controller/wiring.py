@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from backup_avro.chain import Opening
 from backup_avro.layout import check_name
+from controller import log
 from controller.config import Config
 from controller.observation import Policy
 from sink.merge_plan import MergeRules
 from sink.object_store import StoreSettings, open_store
 from sink.object_store.base import ObjectStore
 from sink.pipeline import PipelinePolicy
+from sink.source.client_config import Value
+from sink.worker import Setting
 
 _SURVEY_S = 10.0
 
@@ -76,6 +82,28 @@ def pipeline_policy_of(config: Config) -> PipelinePolicy:
             limit=config.object.target_size // 2, grace_ms=round(config.grace.rewrite.total_seconds() * 1000)
         ),
     )
+
+
+def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
+    """Return what worker processes of an instance need, secrets in the clear inside."""
+    return Setting(
+        props=props,
+        root=config.store.root,
+        settings=store_settings(config),
+        prepare=partial(
+            _prepare_worker,
+            {"pair": config.pair, "instance": config.require_instance()},
+            level=config.log.level,
+            fmt=config.log.format,
+            secrets=log.secrets(),
+        ),
+    )
+
+
+def _prepare_worker(lines: Mapping[str, object], *, level: str, fmt: log.Format, secrets: tuple[str, ...]) -> None:
+    log.register_secrets(secrets)
+    log.configure_instance(level=level, fmt=fmt)
+    log.bind(**lines)
 
 
 def opening_of(config: Config, sync: bytes) -> Opening:

@@ -85,6 +85,9 @@ class BaseLane:
                 self._read(event, tp, track)
         self._retry()
 
+    def stop(self) -> None:
+        """Nothing is under way elsewhere."""
+
     def _at_head(self, event: AtHead) -> None:
         """End the chunks behind which the log holds nothing readable: brokers leave them out of their responses."""
         for tp in list(self._next):
@@ -122,7 +125,8 @@ class BaseLane:
             self._source.unassign(tp)
             self._unasked.discard(tp)
             del self._next[tp]
-            _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
+            if not self._board.a_range:
+                _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
         else:
             self._seek(tp, chunk.low)
             self._unasked.add(tp)

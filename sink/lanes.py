@@ -66,11 +66,41 @@ class Source(Protocol):
         ...
 
 
+class ScanLane(Protocol):
+    """Has the bases of partitions read, here or elsewhere."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        ...
+
+    def add(self, tp: TopicPartition) -> None:
+        """Have the base of a partition read."""
+        ...
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        ...
+
+    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+        """Begin the base anew if another broker leads: replicas are cleaned independently, halves don't add up."""
+        ...
+
+    def step(self, timeout_s: float) -> None:
+        """Go on for about `timeout_s`."""
+        ...
+
+    def stop(self) -> None:
+        """Call off what was begun elsewhere on this lane's behalf."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Board:
     """State of a pipeline that its lanes work on. `floor` is the chain's last time in ms: its clock never goes back.
 
-    `adopted` are objects that others have stored and that the next commit is to name.
+    `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
+    take for bases are ranges of somebody else's.
     """
 
     store: ObjectStore
@@ -83,6 +113,7 @@ class Board:
     adopted: dict[PartitionKey, list[StoredObject]] = field(default_factory=dict)
     records: int = 0
     floor: int = 0
+    a_range: bool = False
     _ahead_ms: float = -math.inf
 
     def now(self) -> int:

@@ -1,10 +1,6 @@
 """The base lane of an instance whose bases are read by a catch-up job: takes what is offered into the generation.
 
-A range counts as a chunk does (design: newest first). An old value in it and its tombstone in a range above were read
-at different times, and the tombstone is promised for `delete.retention.ms` after the cleaner began the pass that
-removes the value; how long a pass takes nobody knows. So each range above must have ended at most a quarter of that,
-and a quarter of an hour, after this one began. What began earlier is refused, and the job reads it again.
-
+What began too long before what lies above it had been read (`sink.takings`) is refused, and the job reads it again.
 When a range ended and began is known by two clocks, of which the one that says more counts: the store's, and that of
 this process, which knows since when an offer is there and, from the look before, when it was not. Where ranges were
 taken before, by a process that does not run any more, they ended before the chain's last entry.
@@ -14,7 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -24,19 +21,18 @@ from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, decode_offer
 from sink import clock
-from sink.base import BaseLane
-from sink.lanes import Board, Source
+from sink.lanes import Board, ScanLane
 from sink.object_store.base import ObjectMissingError, StoreTransientError
 from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
-from sink.track import SHORTEST_RETENTION_S, Track
+from sink.takings import end_empty, most_overlap_s, start_again, take
+from sink.track import Track
 
 _LOG = structlog.get_logger()
 _LOOK_S = 2.0
 _LONGEST_REST_S = 600.0
 _SKEW_MS = 5_000
 """By how much the times of two processes by one store may differ."""
-_LONGEST_OVERLAP_S = 900.0
 _WAITING = "offers"
 
 
@@ -63,26 +59,22 @@ class _Listed:
 
 
 class OfferLane:
-    """Takes offers until all bases are done. After `patience_s` without one it reads what is left itself."""
+    """Takes offers until all bases are done. After `patience_s` without one the lane `own` reads what is left."""
 
     def __init__(
         self,
         board: Board,
-        source: Source,
         state: Generation,
         *,
-        parallel: int,
-        rate: int | None,
+        own: Callable[[], ScanLane],
         patience_s: float,
     ) -> None:
         self._board = board
-        self._source = source
         self._state = state
         self._begun_at = state.at
         self._folder = layout.offers_prefix(state.claim.pair, state.claim.instance, state.number)
         self._data = layout.data_prefix(state.claim.pair, state.claim.instance, state.number) + "topics/"
-        self._parallel = parallel
-        self._rate = rate
+        self._make_own = own
         self._patience_s = patience_s
         self._waiting: set[TopicPartition] = set()
         self._ended: dict[TopicPartition, _Ended] = {}
@@ -90,7 +82,7 @@ class OfferLane:
         self._looked_at: float | None = None
         self._refused: list[Offer] = []
         self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
-        self._own: BaseLane | None = None
+        self._own: ScanLane | None = None
 
     @property
     def busy(self) -> bool:
@@ -117,12 +109,7 @@ class OfferLane:
         if self._own is not None:
             self._own.leader_moved(tp, leader)
             return
-        track = self._board.tracks.get(tp)
-        if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
-            return
-        _LOG.warning("leader moved, the base is to be read again", topic=tp.topic, partition=tp.partition)
-        self._board.adopted.pop(track.key, None)
-        track.scan.start_again(leader=leader, start=track.log_start)
+        start_again(self._board, tp, leader)
 
     def step(self, timeout_s: float) -> None:
         """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers."""
@@ -141,6 +128,11 @@ class OfferLane:
         elif self._waiting:
             time.sleep(timeout_s)
 
+    def stop(self) -> None:
+        """Call off what was begun elsewhere on this lane's behalf."""
+        if self._own is not None:
+            self._own.stop()
+
     def _tell(self, now: float) -> None:
         if not self._waiting:
             self._board.trouble.pop(_WAITING, None)
@@ -152,7 +144,7 @@ class OfferLane:
                 partitions=len(self._waiting),
                 seconds=round(self._patience_s),
             )
-            self._own = BaseLane(self._board, self._source, parallel=self._parallel, rate=self._rate)
+            self._own = self._make_own()
             for tp in sorted(self._waiting):
                 self._own.add(tp)
             self._waiting.clear()
@@ -243,7 +235,7 @@ class OfferLane:
             return False
         base = track.scan.base
         ended = self._ended_before(tp, base.floor, done=bool(base.done))
-        if self._overlap_ms(ended, offer, listed) > self._most_ms(track):
+        if self._overlap_ms(ended, offer, listed) > most_overlap_s(track) * 1000 - _SKEW_MS:
             _LOG.warning(
                 "a range was read too long before what lies above it, it is to be read again",
                 topic=tp.topic,
@@ -254,13 +246,12 @@ class OfferLane:
             self._refused.append(offer)
             self._board.store.delete([listed.key])
             return False
-        attempt = track.scan.accept(offer.low, at=self._board.now())
+        take(self._board, track, offer)
         self._ended[tp] = _Ended(
             floor=base.floor,
             at=offer.ended_at if ended is None else max(ended.at, offer.ended_at),
             mono=listed.seen if ended is None else max(ended.mono, listed.seen),
         )
-        self._adopt(track, offer, attempt)
         self._moved_at = clock.now()
         return True
 
@@ -282,24 +273,7 @@ class OfferLane:
             overlap = max(overlap, (ended.mono - listed.missing) * 1000 + offer.took_ms)
         return overlap
 
-    def _most_ms(self, track: Track) -> float:
-        if track.retention_s is None:
-            return math.inf  # nothing is promised, so nothing can come too late
-        return min(max(track.retention_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S) * 1000 - _SKEW_MS
-
-    def _adopt(self, track: Track, offer: Offer, attempt: int) -> None:
-        items = [
-            replace(item, parts=tuple(replace(part, scan=attempt) for part in item.parts)) for item in offer.objects
-        ]
-        if items:
-            self._board.adopted.setdefault(track.key, []).extend(items)
-        self._board.records += sum(item.records for item in items)
-
     def _end_empty(self, tp: TopicPartition) -> None:
-        scan = self._board.tracks[tp].scan
-        if scan.remaining == 0 and not scan.base.complete:
-            scan.begin(now=clock.now(), at=self._board.now())
-        if scan.base.complete:
+        if end_empty(self._board, tp):
             self._waiting.discard(tp)
             self._ended.pop(tp, None)
-            _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=scan.base.end)

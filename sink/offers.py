@@ -1,7 +1,7 @@
-"""Reading a range of a base for somebody else's generation: objects into the store, then an offer that names them.
+"""Reading a range of a base elsewhere than in the instance's own process: objects into the store, and what names them.
 
 The range is read as an instance reads it, from its leader, newest chunk first, by the same lane. What order ranges are
-read in, and whether they count, is for the instance to judge (`sink.offer_lane`).
+read in, and whether they count, is for the instance to judge (`sink.takings`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POLL_S = 0.2
 class RangeTask:
     """The offsets [low, high) of a partition's base. `limit_s` bounds one chunk, `give_up_s` a standstill.
 
-    `object_size` and `block_size` are bytes; `folder` is (pair, instance, generation).
+    `object_size` and `block_size` are bytes, `rate` is bytes per second; `folder` is (pair, instance, generation).
     """
 
     folder: tuple[str, str, int]
@@ -50,6 +50,7 @@ class RangeTask:
     object_size: int = 64 << 20
     block_size: int = 256 << 10
     give_up_s: float = 300.0
+    rate: int | None = None
 
     @property
     def place(self) -> str:
@@ -59,11 +60,26 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeRead:
-    """What became of a range. `bytes` are those of stored objects."""
+    """What was read of a range, from `began` to `ended` in seconds by `sink.clock` of this machine."""
 
-    records: int
-    bytes: int
-    seconds: float
+    offer: Offer
+    began: float
+    ended: float
+
+    @property
+    def records(self) -> int:
+        """Records that count."""
+        return sum(item.records for item in self.offer.objects)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of stored objects."""
+        return sum(item.bytes for item in self.offer.objects)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
 
 
 class TopicGoneError(PermanentError):
@@ -75,8 +91,22 @@ class LeaderMovedError(TransientError):
 
 
 def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
-    """Read a range, store it, and offer it. Raises TransientError, PermanentError, and the store's errors."""
+    """Read a range and store it. Raises TransientError, PermanentError, and the store's errors."""
     return _Reading(task, source, store, transcoder).run()
+
+
+def put_offer(store: ObjectStore, task: RangeTask, offer: Offer) -> None:
+    """Offer what was read to the instance. Raises the store's errors."""
+    name = layout.offer_name(
+        topic_id=task.key.topic_id,
+        partition=task.key.partition,
+        floor=task.floor,
+        leader=task.leader,
+        low=task.low,
+        high=task.high,
+        nonce=secrets.token_hex(8),
+    )
+    store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))
 
 
 class _Reading:
@@ -98,6 +128,7 @@ class _Reading:
             transcoder=transcoder,
             read_committed=task.opening.isolation_level == "read_committed",
             hurry_survey=self._topic_gone,
+            a_range=True,
         )
         base = Base(start=task.low, end=task.high, leader=task.leader)
         self._track = Track(
@@ -117,7 +148,7 @@ class _Reading:
     def run(self) -> RangeRead:
         began = clock.now()
         started_at = now_ms(self._store)
-        lane = BaseLane(self._board, self._source, parallel=1, rate=None)
+        lane = BaseLane(self._board, self._source, parallel=1, rate=self._task.rate)
         lane.add(self._tp)
         try:
             self._read(lane)
@@ -125,13 +156,8 @@ class _Reading:
             if lane.busy:
                 lane.remove(self._tp)
         self._flush()
-        seconds = clock.now() - began
-        self._offer(started_at, now_ms(self._store), seconds)
-        return RangeRead(
-            records=sum(item.records for item in self._counting()),
-            bytes=sum(item.bytes for item in self._stored),
-            seconds=seconds,
-        )
+        ended = clock.now()
+        return RangeRead(offer=self._offer(started_at, now_ms(self._store), ended - began), began=began, ended=ended)
 
     def _topic_gone(self) -> None:
         self._gone = True
@@ -184,9 +210,9 @@ class _Reading:
         )
         return tuple(item for item in kept if item.parts)
 
-    def _offer(self, started_at: int, ended_at: int, seconds: float) -> None:
+    def _offer(self, started_at: int, ended_at: int, seconds: float) -> Offer:
         task = self._task
-        offer = Offer(
+        return Offer(
             generation=task.folder[2],
             key=task.key,
             floor=task.floor,
@@ -199,13 +225,3 @@ class _Reading:
             objects=self._counting(),
             run=task.run,
         )
-        name = layout.offer_name(
-            topic_id=task.key.topic_id,
-            partition=task.key.partition,
-            floor=task.floor,
-            leader=task.leader,
-            low=task.low,
-            high=task.high,
-            nonce=secrets.token_hex(8),
-        )
-        self._store.put_if_absent(layout.offers_prefix(*task.folder) + name, encode_offer(offer))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 import structlog
 
@@ -26,7 +27,7 @@ from sink.base import BaseLane
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committer, Task
 from sink.drafts import Drafter
-from sink.lanes import Board, Source
+from sink.lanes import Board, ScanLane, Source
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.object_store.base import ObjectStore
@@ -40,6 +41,7 @@ from sink.tail import TailLane
 from sink.topics import Cluster, tombstones_promised_s
 from sink.track import SHORTEST_RETENTION_S, Track
 from sink.transcode.segment import Transcoder
+from sink.worker_lane import Sizes, WorkerLane, Workforce
 
 _LOG = structlog.get_logger()
 _IDLE_POLL_S = 0.2
@@ -105,7 +107,7 @@ class PipelineReport:
 class Pipeline:
     """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
 
-    `committed` is called after each commit, from the pipeline's thread.
+    `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Pipeline:
         transcoder: Transcoder,
         policy: PipelinePolicy,
         abort: threading.Event,
+        workers: Workforce | None = None,
         committed: Callable[[], None] = lambda: None,
     ) -> None:
         opening = writer.state.opening
@@ -125,6 +128,8 @@ class Pipeline:
         self._writer = writer
         self._open_source = open_source
         self._committed = committed
+        self._workers = workers
+        self._level = policy.compression_level if policy.codec == opening.codec else None
         self._policy = policy
         self._generation = writer.state.number
         self._drain = threading.Event()
@@ -139,7 +144,7 @@ class Pipeline:
                 codec=Codec(opening.codec),
                 sync=bytes.fromhex(opening.sync),
                 block_size=policy.block_size,
-                level=policy.compression_level if policy.codec == opening.codec else None,
+                level=self._level,
                 pool=self._compressors,
             ),
             transcoder=transcoder,
@@ -154,7 +159,7 @@ class Pipeline:
             writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
         )
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
-        self._lanes: tuple[TailLane, BaseLane | OfferLane] | None = None
+        self._lanes: tuple[TailLane, ScanLane] | None = None
         self._in_flight = 0
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
@@ -220,7 +225,7 @@ class Pipeline:
             sources.append(self._open_source())
             patience_s = _HELD_FLUSHES * self._policy.flush_interval_s
             tail = TailLane(self._board, sources[0], patience_s=patience_s)
-            base = self._base_lane(sources[1])
+            base = self._scan_lane(sources[1])
             self._lanes = (tail, base)
             self._read(sources[1], tail, base)
             self._finish()
@@ -230,6 +235,8 @@ class Pipeline:
             self._committer.finish(timeout=None)
             self._error = error
         finally:
+            if self._lanes is not None:
+                self._lanes[1].stop()
             self._surveyor.stop()
             self._merger.stop()
             self._committer.finish(timeout=0.0)
@@ -237,20 +244,31 @@ class Pipeline:
             for source in sources:
                 source.close()
 
-    def _base_lane(self, source: Source) -> BaseLane | OfferLane:
-        policy = self._policy
+    def _scan_lane(self, source: Source) -> ScanLane:
+        policy, state = self._policy, self._writer.state
         if policy.offers_patience_s is None:
+            return self._own_lane(source)
+        return OfferLane(self._board, state, own=partial(self._own_lane, source), patience_s=policy.offers_patience_s)
+
+    def _own_lane(self, source: Source) -> ScanLane:
+        policy, workers = self._policy, self._workers
+        if workers is None:
             return BaseLane(self._board, source, parallel=policy.parallel_scans, rate=policy.scan_rate)
-        return OfferLane(
+        rate = None if policy.scan_rate is None else max(1, policy.scan_rate // (workers.count + 1))
+        return WorkerLane(
             self._board,
-            source,
+            BaseLane(self._board, source, parallel=policy.parallel_scans, rate=rate),
             self._writer.state,
-            parallel=policy.parallel_scans,
-            rate=policy.scan_rate,
-            patience_s=policy.offers_patience_s,
+            workers=workers,
+            sizes=Sizes(
+                object_size=policy.object_size,
+                block_size=policy.block_size,
+                compression_level=self._level,
+                rate=rate,
+            ),
         )
 
-    def _read(self, source: Source, tail: TailLane, base: BaseLane | OfferLane) -> None:
+    def _read(self, source: Source, tail: TailLane, base: ScanLane) -> None:
         # Log ends are looked up by the base's `source`: so both are connected before there is anything to read.
         while not self._drain.is_set():
             self._collect()
@@ -323,7 +341,7 @@ class Pipeline:
             self._in_flight = draft.bytes
             self._committer.submit(draft)
 
-    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: BaseLane | OfferLane) -> None:
+    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: ScanLane) -> None:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)

@@ -17,7 +17,7 @@ from backup_avro.errors import ConfigError, RefusedError, TandemError, Transient
 from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore
-from sink.offers import RangeRead, RangeTask, read_range
+from sink.offers import RangeTask, put_offer, read_range
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
 from spark_jobs.catch_up_plan import Left, Pace, building, offered, what_is_left
@@ -32,11 +32,19 @@ _IDLE_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """Figures of one range; `bytes` are those of stored objects."""
+
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one range: what was read, or why not."""
 
     place: str
-    read: RangeRead | None = None
+    read: Read | None = None
     error: str | None = None
 
 
@@ -79,7 +87,7 @@ class CatchUp:
         """
         began = time.monotonic()
         state = self._wait_for_one(number, wait_s, tell)
-        read: list[RangeRead] = []
+        read: list[Read] = []
         failed = fruitless = 0
         while True:
             left = self._left(state)
@@ -160,10 +168,12 @@ def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTas
     for task in ranges:
         try:
             with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:
-                read = read_range(task, source=source, store=address.open(), transcoder=best_transcoder())
+                store = address.open()
+                read = read_range(task, source=source, store=store, transcoder=best_transcoder())
+                put_offer(store, task, read.offer)
         except ConfigError:
             raise
         except TandemError as error:
             yield Outcome(place=task.place, error=str(error))
         else:
-            yield Outcome(place=task.place, read=read)
+            yield Outcome(place=task.place, read=Read(records=read.records, bytes=read.bytes))

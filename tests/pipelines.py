@@ -22,6 +22,7 @@ from sink.chain.writer import ChainWriter, Identity, claim
 from sink.pipeline import Pipeline, PipelinePolicy
 from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
+from sink.worker_lane import Workforce
 
 T0 = TopicPartition("t", 0)
 QUICK = PipelinePolicy(flush_interval_s=0.05, survey_interval_s=0.05, groups_interval_s=None, block_size=200)
@@ -117,6 +118,7 @@ class Bench:
     policy: PipelinePolicy = QUICK
     abort: threading.Event = field(default_factory=threading.Event)
     started: list[Pipeline] = field(default_factory=list)
+    workers: Workforce | None = None
 
     def claim(self) -> ChainWriter:
         """Claim generation 1."""
@@ -133,6 +135,7 @@ class Bench:
             transcoder=ReferenceTranscoder(),
             policy=self.policy,
             abort=self.abort,
+            workers=self.workers,
         )
         self.started.append(pipeline)
         pipeline.start()

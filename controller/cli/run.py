@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 from functools import partial
 
-import stamina
 import typer
 
 from backup_avro.errors import ExitCode
@@ -31,13 +29,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     settings = load(context, config, overrides)
     incarnation = new_incarnation()
-    log.configure(level=settings.log.level, fmt=settings.log.format)
-    if settings.log.level != "debug":
-        # Both write several lines a second while a broker or the store is away; the pipeline tells the same once.
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        stamina.instrumentation.set_on_retry_hooks([])
-    else:
-        logging.getLogger("stamina").setLevel(logging.NOTSET)
+    log.configure_instance(level=settings.log.level, fmt=settings.log.format)
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
     stop, wake = threading.Event(), threading.Event()
 

@@ -201,6 +201,9 @@ class ScanSettings(Section):
     rate_limit: Rate | None = Field(
         default=None, description="bytes per second over all partitions; left out: no limit"
     )
+    workers: int = Field(
+        default=0, ge=0, le=64, description="processes of the instance that read large logs; 0: it does so itself"
+    )
     by: Literal["instance", "spark"] = Field(
         default="instance", description="who reads: the instance, or a Spark job (`tandem catch-up`) for it"
     )

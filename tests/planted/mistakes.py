@@ -335,8 +335,8 @@ MISTAKES = (
     Mistake(
         name="a range counts whenever it was read",
         file="sink/offer_lane.py",
-        old="        if self._overlap_ms(ended, offer, listed) > self._most_ms(track):\n",
-        new="        if self._overlap_ms(ended, offer, listed) > self._most_ms(track) * 1000:\n",
+        old="> most_overlap_s(track) * 1000 - _SKEW_MS:\n",
+        new="> most_overlap_s(track) * 1000_000 - _SKEW_MS:\n",
     ),
     Mistake(
         name="what was refused is deleted by a process that may have lost the chain",
@@ -361,6 +361,30 @@ MISTAKES = (
         file="sink/offers.py",
         old="            if base.leader != task.leader:\n",
         new="            if base.leader < 0:\n",
+    ),
+    Mistake(
+        name="a worker's range counts whenever it was read",
+        file="sink/worker_lane.py",
+        old="ended - read.began > most_overlap_s(track):\n",
+        new="ended - read.began > most_overlap_s(track) * 1000:\n",
+    ),
+    Mistake(
+        name="after a restart nothing lies above a worker's range",
+        file="sink/worker_lane.py",
+        old="        return self._begun if track.scan.base.done else None\n",
+        new="        return None\n",
+    ),
+    Mistake(
+        name="what lies below a range that failed is taken",
+        file="sink/worker_lane.py",
+        old='        """Hand out what was under way once more, after a rest."""\n        self._drop(tp)\n',
+        new="",
+    ),
+    Mistake(
+        name="what workers read from the old leader is taken",
+        file="sink/worker_lane.py",
+        old="        elif start_again(self._board, tp, leader):\n            self._drop(tp)\n",
+        new="        else:\n            start_again(self._board, tp, leader)\n",
     ),
     Mistake(
         name="a snapshot forgets a taint",

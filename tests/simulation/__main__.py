@@ -59,7 +59,7 @@ def play(seed: int, *, verbose: bool = False) -> Outcome:
         checks=world.judge.checks,
         records=world.judge.restored_records,
         generations=len(world.judge.completes),
-        counts=world.counts | world.judge.counts(),
+        counts=world.counts | world.judge.counts() | world.office.counts(),
     )
     world.end()
     gc.enable()
@@ -137,7 +137,8 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
         f" suspensions, {totals['zombie']} stale twins, {totals['cut']} truncations, {totals['recreate']} recreated"
         f" topics, {totals['checkpoint']} checkpoints ({totals['completed checkpoint']} completed,"
         f" {totals['failed checkpoint']} failed, {totals['deleted checkpoint']} deleted), {totals['read restore']}"
-        f" restores that took their time, {totals['release']} releases"
+        f" restores that took their time, {totals['release']} releases, {totals['read range']} ranges read by catch-up"
+        f" jobs and {totals['worker range']} by workers, of which {totals['worker lost']} were killed"
     )
     say(f"{done - failed} passed, {failed} failed")
     return 3 if failed else 0

@@ -31,7 +31,7 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
-from sink.offers import RangeTask, read_range
+from sink.offers import RangeTask, put_offer, read_range
 from spark_jobs import restore
 from spark_jobs.catch_up_plan import Pace, building, offered, what_is_left
 from spark_jobs.restore import Options
@@ -253,12 +253,13 @@ class Operator:
                 if rng.random() < 0.5:
                     continue
             try:
-                read_range(
+                read = read_range(
                     replace(task, give_up_s=8.0),
                     source=cast("Any", Dawdling(self.cluster, desk.network)),
                     store=store,
                     transcoder=cast("Any", Transcoder()),
                 )
+                put_offer(store, task, read.offer)
                 self.judge.readings.counts["read range"] = self.judge.readings.counts.get("read range", 0) + 1
             except TandemError as error:
                 self.say(f"{task.place} is not read: {error}")

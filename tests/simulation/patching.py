@@ -32,7 +32,6 @@ MODULES = (
     "sink.chain.pins",
     "sink.chain.reader",
     "sink.chain.writer",
-    "sink.clock",
     "sink.clear",
     "sink.clock",
     "sink.commit",
@@ -46,6 +45,8 @@ MODULES = (
     "sink.roll",
     "sink.survey",
     "sink.tail",
+    "sink.takings",
+    "sink.worker_lane",
 )
 
 # Not in a simulated process: the real clients, stores, commands and servers.
@@ -59,6 +60,7 @@ _ELSEWHERE = (
     "sink.object_store.probing",
     "sink.source.cluster",
     "sink.source.connection",
+    "sink.worker",
 )
 
 DELETE_RETENTION_S = 20.0
@@ -114,8 +116,18 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},
     "sink.promise": {"SHORTEST_RETENTION_S": 10.0},
-    "sink.offer_lane": {"SHORTEST_RETENTION_S": 10.0, "_LOOK_S": 0.5, "_SKEW_MS": 200},
+    "sink.offer_lane": {"_LOOK_S": 0.5, "_SKEW_MS": 200},
     "sink.base": {"DAMAGED_RETRY_S": 1.0},
+    "sink.takings": {"SHORTEST_RETENTION_S": 10.0},
+    "sink.worker_lane": {
+        "_FIRST_OFFSETS": 8,
+        "_FEWEST_OFFSETS": 2,
+        "_MOST_OFFSETS": 64,
+        "_SMALL_OFFSETS": 4,
+        "_SHORT_S": 0.5,
+        "_LONG_S": 2.0,
+        "_REST_S": 1.0,
+    },
     "controller.keeper": {"_LOOK_S": 15.0},
     "controller.wiring": {"MergeRules": lambda **_: _MERGE_RULES},
     "controller.watch": {"_RETRY_S": 1.0},

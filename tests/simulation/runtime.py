@@ -39,6 +39,7 @@ class Process:
         self.paused = False
         self.open_source: Callable[[], Any] = lambda: None
         self.desk: Any = None
+        self.office: Any = None
         self.held: list[Thread] = []
         self.threads: list[Thread] = []
 
@@ -322,6 +323,17 @@ class Future(Generic[_T]):
         self._done = Event()
         self._value: Any = None
         self._error: BaseException | None = None
+        self._begun = self._off = False
+
+    def cancel(self) -> bool:
+        """Call it off unless it was begun."""
+        self._off = not self._begun
+        return self._off
+
+    def begin(self) -> bool:
+        """Begin, unless it was called off; return which."""
+        self._begun = True
+        return not self._off
 
     def settle(self, work: Callable[[], _T]) -> None:
         """Run the work and keep its outcome."""

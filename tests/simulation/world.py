@@ -32,6 +32,7 @@ from simulation.network import Network, Weather
 from simulation.operator import Operator
 from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
+from simulation.workers import Office, Workers
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 
@@ -45,7 +46,7 @@ _STEADY_S = 12.0
 
 
 @cache
-def config_of(name: str, *, offers: bool = False) -> Config:
+def config_of(name: str, *, offers: bool = False, workers: int = 0) -> Config:
     """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
     return Config.model_validate(
         {
@@ -63,7 +64,12 @@ def config_of(name: str, *, offers: bool = False) -> Config:
             "peer": {"timeout": "5s"},
             "handover": {"timeout": "5s"},
             "object": {"codec": "null"},
-            "scan": {"chunk_duration": "5s", "by": "spark" if offers else "instance", "patience": "6s"},
+            "scan": {
+                "chunk_duration": "5s",
+                "by": "spark" if offers else "instance",
+                "patience": "6s",
+                "workers": workers,
+            },
             "shutdown": {"grace": "5s"},
             "groups": {"enabled": False},
         }
@@ -100,6 +106,8 @@ class Plan:
     release: float = 0.0
     idle: float = 0.0
     catch_up: float = 0.0
+    workers: int = 0
+    worker_crash: float = 0.0
 
 
 @dataclass(slots=True)
@@ -138,6 +146,7 @@ class World:
     quiet: bool = False
     gone: str | None = None
     operator: Operator = field(init=False)
+    office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
     idle_until: dict[tuple[str, int], float] = field(default_factory=dict)
 
@@ -151,6 +160,7 @@ class World:
         self._draw()
         for name in ("t", "u")[: 1 + self.random.randrange(2)]:
             self._create(name)
+        self.office = Office(self.cluster, self.bucket, self.say, self.weather)
         self.operator = Operator(
             config=config_of(_NAMES[0]),
             runtime=self.runtime,
@@ -216,6 +226,8 @@ class World:
             release=some(0.08, 0.5),
             idle=some(0.03, 0.4),
             catch_up=some(0.5, 0.15),
+            workers=2 if rng.random() < 0.25 else 0,
+            worker_crash=some(0.1),
         )
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
@@ -260,6 +272,7 @@ class World:
         self.quiet = True
         self.weather = Weather()
         self.operator.calm(self.weather)
+        self.office.calm(self.weather)
         if self.plan.checkpoint:
             self.operator.tidy_up()
             self.operator.checkpoint()
@@ -284,6 +297,7 @@ class World:
         """Let go of all threads."""
         for life in [*self.alive.values(), *self.zombies]:
             self.runtime.kill(life.process)
+        self.office.end()
         self.operator.end()
 
     # --- processes ----------------------------------------------------------------------------------------------------
@@ -294,7 +308,7 @@ class World:
         process = Process(f"{name}#{self.lives}")
         network = Network(self.runtime, process, self.weather, self.crash)
         incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
-        config = config_of(name, offers=self.plan.catch_up > 0)
+        config = config_of(name, offers=self.plan.catch_up > 0, workers=self.plan.workers)
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
         bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
@@ -328,6 +342,7 @@ class World:
                 bulletin=bulletin,
                 coordination=cast("Any", coordination),
             )
+            process.office = self.office
             process.open_source = lambda: Source(self.cluster, network)
             try:
                 outcome = Instance(config, parts, stop=cast("Any", stop), wake=cast("Any", wake)).run()
@@ -349,6 +364,7 @@ class World:
         self._bury(process)
 
     def _bury(self, process: Process) -> None:
+        self.office.orphan(process)
         for life in [*self.alive.values(), *self.zombies]:
             if life.process is process:
                 life.coordination.stop()
@@ -434,6 +450,7 @@ class World:
             elif self._chance(plan.zombie):
                 self._haunt(life)
             self._cut_off(life)
+        self.office.trouble(lambda: self._chance(plan.worker_crash))
         self._trouble_with_partitions()
         self._trouble_with_topics()
         self._commands()
@@ -612,3 +629,4 @@ def wire() -> None:
     lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)
     instance_module.best_transcoder = cast("Any", Transcoder)
+    instance_module.Workers = cast("Any", Workers)

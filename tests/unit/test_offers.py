@@ -20,7 +20,7 @@ from backup_avro.chain import PartitionKey
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, decode_offer, encode_offer
-from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, read_range
+from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, put_offer, read_range
 from sink.source.fetched import FaultKind, FetchFault
 from sink.transcode.reference import ReferenceTranscoder
 from spark_jobs.catch_up_plan import Offered, Pace, building, offered, what_is_left
@@ -71,8 +71,11 @@ def task(low: int, high: int, **changes: object) -> RangeTask:
 
 def read(bench: Bench, low: int, high: int, *, log: Log | None = None, **changes: object) -> RangeRead:
     """Read a range, as a worker does."""
+    wanted = task(low, high, **changes)
     source = (log or bench.log).open()
-    return read_range(task(low, high, **changes), source=source, store=bench.store, transcoder=ReferenceTranscoder())
+    found = read_range(wanted, source=source, store=bench.store, transcoder=ReferenceTranscoder())
+    put_offer(bench.store, wanted, found.offer)
+    return found
 
 
 def started(bench: Bench) -> Generation:
@@ -142,7 +145,7 @@ def test_a_range_that_was_read_too_early_is_refused(bench: Bench) -> None:
 
 def test_a_clock_that_was_set_back_does_not_help(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """By this process's own clock: an offer that was there long before the one above it was read in between."""
-    monkeypatch.setattr("sink.offer_lane._LONGEST_OVERLAP_S", 0.4)
+    monkeypatch.setattr("sink.takings._LONGEST_OVERLAP_S", 0.4)
     started(bench)
     read(bench, 0, 50)
     bench.until(lambda _: len(offers(bench.store)) == 1)

@@ -1,0 +1,256 @@
+"""The base lane of an instance with workers: other processes of this machine read ranges, this one takes them.
+
+Ranges of a partition are handed out newest first, several at a time, and taken in that order. What a worker could not
+read, and whatever lies below it, is handed out again. Small bases are read here: they share journals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from backup_avro.errors import TandemError
+from backup_avro.fold import Generation
+from sink import clock
+from sink.base import BaseLane
+from sink.lanes import Board
+from sink.object_store.base import StoreTransientError
+from sink.offers import RangeRead, RangeTask, TopicGoneError
+from sink.source.fetched import TopicPartition
+from sink.takings import end_empty, most_overlap_s, start_again, take
+from sink.track import Track
+
+_LOG = structlog.get_logger()
+_FIRST_OFFSETS = 200_000
+_FEWEST_OFFSETS = 1000
+_MOST_OFFSETS = 1 << 31
+_SMALL_OFFSETS = 20_000
+"""A base of fewer is not worth an object of its own."""
+_SHORT_S = 5.0
+_LONG_S = 20.0
+"""A range that took longer than this is followed by smaller ones: what lies below it waits for it."""
+_AHEAD = 2
+"""Ranges that wait for a worker, so that none is idle."""
+_REST_S = 5.0
+
+
+class Workforce(Protocol):
+    """Whoever reads ranges, `count` at a time."""
+
+    @property
+    def count(self) -> int:
+        """How many ranges are read at a time."""
+        ...
+
+    def submit(self, task: RangeTask) -> Future[RangeRead]:
+        """Have a range read. The future raises TandemError if it could not be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Settings of what workers write, in bytes; `rate` in bytes per second and worker, None for no bound."""
+
+    object_size: int
+    block_size: int
+    compression_level: int | None
+    rate: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Issued:
+    floor: int
+    low: int
+    future: Future[RangeRead]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """When the last of the ranges taken so far had been read, for the base that began at attempt `floor`."""
+
+    floor: int
+    at: float
+
+
+class WorkerLane:
+    """Has large bases read by `workers`, and the small ones by `own`."""
+
+    def __init__(self, board: Board, own: BaseLane, state: Generation, *, workers: Workforce, sizes: Sizes) -> None:
+        self._board = board
+        self._own = own
+        self._state = state
+        self._workers = workers
+        self._sizes = sizes
+        self._waiting: dict[TopicPartition, deque[_Issued]] = {}
+        self._offsets: dict[TopicPartition, int] = {}
+        self._retry_at: dict[TopicPartition, float] = {}
+        self._ended: dict[TopicPartition, _Ended] = {}
+        self._begun = clock.now()
+        self._useless: list[Future[RangeRead]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a base is still to be read."""
+        return bool(self._waiting) or self._own.busy
+
+    def add(self, tp: TopicPartition) -> None:
+        """Have the base of a partition read."""
+        if self._board.tracks[tp].scan.remaining <= _SMALL_OFFSETS:
+            self._own.add(tp)
+        else:
+            self._waiting[tp] = deque()
+
+    def remove(self, tp: TopicPartition) -> None:
+        """Forget a partition."""
+        self._own.remove(tp)
+        self._drop(tp)
+        self._waiting.pop(tp, None)
+        self._offsets.pop(tp, None)
+        self._retry_at.pop(tp, None)
+        self._ended.pop(tp, None)
+        self._board.trouble.pop(_trouble(tp), None)
+
+    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+        """Begin the base anew."""
+        if tp not in self._waiting:
+            self._own.leader_moved(tp, leader)
+        elif start_again(self._board, tp, leader):
+            self._drop(tp)
+
+    def step(self, timeout_s: float) -> None:
+        """Take what was read, hand out what is next, read what is small."""
+        for tp in list(self._waiting):
+            self._settle(tp)
+        self._hand_out()
+        self._throw_away()
+        if self._own.busy:
+            self._own.step(timeout_s)
+        elif self._waiting:
+            time.sleep(timeout_s)
+
+    def stop(self) -> None:
+        """Call off what no worker has begun. What is being read is not waited for: it goes with the generation."""
+        for tp in list(self._waiting):
+            self._drop(tp)
+
+    def _hand_out(self) -> None:
+        now = clock.now()
+        room = self._workers.count + _AHEAD - sum(map(len, self._waiting.values()))
+        # In turns, those first that have least under way: a large partition is no reason for the others to wait.
+        for tp in sorted(self._waiting, key=lambda tp: len(self._waiting[tp])):
+            if room <= 0:
+                return
+            if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._board.tracks[tp]):
+                room -= 1
+
+    def _issue(self, tp: TopicPartition, track: Track) -> bool:
+        base, issued = track.scan.base, self._waiting[tp]
+        high = issued[-1].low if issued else base.start + track.scan.remaining
+        if high <= base.start:
+            return False
+        low = max(base.start, high - self._offsets.get(tp, _FIRST_OFFSETS))
+        claim, opening = self._state.claim, self._state.opening
+        assert opening is not None
+        task = RangeTask(
+            folder=(claim.pair, claim.instance, claim.generation),
+            key=track.key,
+            topic=tp.topic,
+            floor=base.floor,
+            leader=base.leader,
+            low=low,
+            high=high,
+            opening=opening,
+            limit_s=track.scan.limit_s,
+            best_effort=track.scan.best_effort,
+            run=claim.incarnation,
+            compression_level=self._sizes.compression_level,
+            object_size=self._sizes.object_size,
+            block_size=self._sizes.block_size,
+            rate=self._sizes.rate,
+        )
+        issued.append(_Issued(floor=base.floor, low=low, future=self._workers.submit(task)))
+        return True
+
+    def _settle(self, tp: TopicPartition) -> None:
+        issued, track = self._waiting[tp], self._board.tracks[tp]
+        while issued and issued[0].future.done():
+            item = issued.popleft()
+            try:
+                read = item.future.result()
+            except TopicGoneError:
+                self._board.hurry_survey()
+                self._again(tp)
+                return
+            except TandemError as error:
+                self._board.say(
+                    _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
+                )
+                self._again(tp)
+                return
+            ended = self._ended_before(tp, track, item)
+            if ended is not None and ended - read.began > most_overlap_s(track):
+                _LOG.warning(
+                    "a range was read too long before what lies above it, it is to be read again",
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    low=read.offer.low,
+                    high=read.offer.high,
+                )
+                self._useless.append(item.future)
+                self._again(tp)
+                return
+            take(self._board, track, read.offer)
+            self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
+            self._pace(tp, read.seconds)
+            self._board.trouble.pop(_trouble(tp), None)
+            if end_empty(self._board, tp):
+                self.remove(tp)
+                return
+
+    def _ended_before(self, tp: TopicPartition, track: Track, item: _Issued) -> float | None:
+        """Return when the last range above had been read, None if there is none."""
+        known = self._ended.get(tp)
+        if known is not None and known.floor == item.floor:
+            return known.at
+        # What was done before was done before this lane began.
+        return self._begun if track.scan.base.done else None
+
+    def _pace(self, tp: TopicPartition, seconds: float) -> None:
+        size = self._offsets.get(tp, _FIRST_OFFSETS)
+        if seconds < _SHORT_S:
+            self._offsets[tp] = min(_MOST_OFFSETS, size * 2)
+        elif seconds > _LONG_S:
+            self._offsets[tp] = max(_FEWEST_OFFSETS, size // 2)
+
+    def _again(self, tp: TopicPartition) -> None:
+        """Hand out what was under way once more, after a rest."""
+        self._drop(tp)
+        self._retry_at[tp] = clock.now() + _REST_S
+
+    def _drop(self, tp: TopicPartition) -> None:
+        """Have nothing to do any more with what is under way."""
+        issued = self._waiting.get(tp)
+        if issued is not None:
+            self._useless += [item.future for item in issued if not item.future.cancel()]
+            issued.clear()
+
+    def _throw_away(self) -> None:
+        """Delete what was stored for nothing. Only this lane knows its names, so no chain can have it."""
+        done = [future for future in self._useless if future.done()]
+        if not done:
+            return
+        self._useless = [future for future in self._useless if not future.done()]
+        keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
+        try:
+            self._board.store.delete(keys)
+        except StoreTransientError as error:
+            _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
+
+
+def _trouble(tp: TopicPartition) -> tuple[str, TopicPartition]:
+    return ("worker", tp)
