@@ -214,11 +214,8 @@ class Pair:
 
     def tandem(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run another command of Tandem to its end, with the settings of the pair."""
-        config = self._folder / "command.yaml"
-        settings = {key: value for key, value in self.settings.items() if key != "log"}
-        config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         return subprocess.run(
-            [sys.executable, "-c", _MAIN, *arguments, "--config", str(config)],
+            self._command(*arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -227,6 +224,25 @@ class Pair:
             cwd=self._folder,
             check=False,
         )
+
+    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Begin another command in a process group of its own, to be killed with all that it starts."""
+        with (self._folder / "command.log").open("ab") as output:
+            return subprocess.Popen(
+                self._command(*arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+                cwd=self._folder,
+                start_new_session=True,
+            )
+
+    def _command(self, *arguments: str) -> list[str]:
+        config = self._folder / "command.yaml"
+        settings = {key: value for key, value in self.settings.items() if key != "log"}
+        config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+        return [sys.executable, "-c", _MAIN, *arguments, "--config", str(config)]
 
     def status(self) -> dict[str, Any]:
         """Return what `tandem status` says, however healthy."""

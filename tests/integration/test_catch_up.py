@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,7 @@ from confluent_kafka import Producer
 from instances import Pair, PairMaker
 from witness import assert_same, consume, stored
 
+from backup_avro import layout
 from controller.sandbox.kafka import KafkaServer
 
 if TYPE_CHECKING:
@@ -72,3 +75,30 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
     assert "has bases that are still to be read" in again.stderr
     verified = pair.tandem("verify", "--master", "local[2,4]")
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_a_job_that_is_killed_is_run_again(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
+    """With its JVM and its workers, in the middle. What they left is in no chain; the next job reads what is missing."""
+    topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
+    write(kafka.bootstrap, topic, range(60_000))
+    pair: Pair = new_pair([topic], scan={"by": "spark", "patience": "5m"})
+    pair.start("a", first="a")
+    pair.wait("positions are in the chain", lambda: any(state.positions for state in pair.live()))
+    job = pair.begin("catch-up", "--range", "1000", "--master", "local[2]")
+    try:
+        pair.wait("some is done", lambda: any(p.base.done for s in pair.live() for p in s.positions.values()))
+        assert job.poll() is None, "it was too fast"
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    assert not pair.complete(1)
+
+    done = pair.tandem("catch-up", "--range", "10000", "--master", "local[2,4]", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert 0 < json.loads(done.stdout)["records"] < 40_000
+    state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    log = consume(kafka.bootstrap, [topic])
+    pair.wait("all is committed", lambda: pair.covered(log.ends))
+    assert_same(stored(pair.store, pair.name), log.rows)
+    offers = layout.offers_prefix(pair.name, "a", state.number)
+    pair.wait("no offer is left", lambda: not list(pair.store.list(offers)))
