@@ -78,7 +78,7 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
 
 
 def test_a_job_that_is_killed_is_run_again(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
-    """With its JVM and its workers, in the middle. What they left is in no chain; the next job reads what is missing."""
+    """With its JVM and its workers. What they left is in no chain; the next job reads what is missing."""
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
     write(kafka.bootstrap, topic, range(60_000))
     pair: Pair = new_pair([topic], scan={"by": "spark", "patience": "5m"})

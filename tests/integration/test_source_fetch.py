@@ -411,6 +411,29 @@ def test_small_responses(kafka: KafkaServer, make_topic: TopicMaker, make_fetche
     assert all(reader.keys[tp] == list(range(300)) for tp in tps)
 
 
+def test_small_partitions_do_not_wait_for_large_ones(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher
+) -> None:
+    """Each response has room for two of eight, and all of them take turns."""
+    topic = make_topic(partitions=8, compacted=False)
+    small, large = (3, 7), (0, 1, 2, 4, 5, 6)
+    for partition in large:
+        write(kafka, topic, 600, size=1000, partition=partition, **{"batch.size": 10_000})
+    for partition in small:
+        write(kafka, topic, 20, partition=partition)
+    reader = Reader(make_fetcher(limits=FetchLimits(max_bytes=40_000, partition_max_bytes=20_000)))
+    for number in range(8):
+        reader.fetcher.assign((topic, number), 0)
+
+    def read_of(partition: int) -> int:
+        return len(reader.keys[topic, partition])
+
+    reader.until(lambda: all(read_of(partition) == 20 for partition in small))
+    assert max(read_of(partition) for partition in large) <= 600 // 4
+    reader.until(lambda: any(read_of(partition) == 600 for partition in large))
+    assert min(read_of(partition) for partition in large) >= 600 * 3 // 4
+
+
 def test_a_batch_larger_than_the_limits(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher) -> None:
     """A record batch above all limits is fetched nevertheless."""
     topic = make_topic(compacted=False)

@@ -125,3 +125,26 @@ def test_leaders_move_and_logs_are_cut(cluster: list[KafkaServer]) -> None:
     assert spans[0][0] == 10
     assert all(one[1] == two[0] for one, two in itertools.pairwise(spans))
     fetcher.close()
+
+
+def test_a_broker_that_stalls_keeps_no_other_waiting(cluster: list[KafkaServer]) -> None:
+    """Brokers are asked in parallel: what one of them leads is read to its end while another says nothing."""
+    first, second, third = cluster
+    for server, topic in ((second, "of-2"), (third, "of-3")):
+        create(first.bootstrap, topic, [cluster.index(server) + 1])
+        write(first.bootstrap, topic, 20_000)
+    parts = of_2, of_3 = Part("of-2", 0), Part("of-3", 0)
+    fetcher = RawFetcher({"bootstrap.servers": first.bootstrap, "fetch.max.bytes": 20_000}, read_committed=True)
+    fetcher.leaders(parts)
+    third.suspend()
+    try:
+        for part in parts:
+            fetcher.assign(part, 0)
+        begin = time.monotonic()
+        read_until(fetcher, lambda _: fetcher.positions()[of_2][0] == 20_000)
+        assert time.monotonic() - begin < 5.0, "as long as the other's request lasts"
+        assert fetcher.positions()[of_3][0] == 0
+    finally:
+        third.resume()
+    read_until(fetcher, lambda _: fetcher.positions()[of_3][0] == 20_000)
+    fetcher.close()
