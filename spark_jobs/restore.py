@@ -10,15 +10,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from backup_avro.checkpoint import Checkpoint, unrestorable
-from backup_avro.errors import ConfigError, DamagedError, PermanentError, RefusedError
-from sink.chain import checkpoints, pins
+from backup_avro.errors import PermanentError, RefusedError
+from sink.chain import pins
 from sink.chain.reader import ChainReader
-from sink.chain.writer import now_ms
 from spark_jobs import progress as marks
 from spark_jobs import restore_check, restore_load, restore_plan
 from spark_jobs.cluster import Cluster
@@ -26,31 +24,15 @@ from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_check import Checked, CheckTask
-from spark_jobs.restore_load import Loaded, LoadTask, Pace
-from spark_jobs.restore_plan import Naming, RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.restore_choice import Options, plan_again, plan_of
+from spark_jobs.restore_load import Loaded, LoadTask
+from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FENCES_AT_ONCE: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
-
-    `checkpoint` is the id of a named cut that is to be restored exactly; it goes with no `generation`.
-    """
-
-    naming: Naming = field(default_factory=Naming)
-    topics: tuple[str, ...] | None = None
-    generation: int | None = None
-    checkpoint: str | None = None
-    keep_load_config: bool = False
-    consent: bool = False
-    replication_factor: int | None = None
-    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +99,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
     """
-    plan = _plan(reader, options)
+    plan = plan_of(reader, options)
     found = target.progress(settled=False)
     names = {topic.target for topic in plan.topics}
     targets = target.look(names)
@@ -131,7 +113,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
         reverse=True,
     )
     for state in rivals:
-        again = _plan_again(reader, options, state)
+        again = plan_again(reader, options, state)
         if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
             _refuse_if_cut(found, again, targets)
             return Prepared(
@@ -153,81 +135,6 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
             remedy="delete the topics as well, or restore into others",
         )
     return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
-
-
-def _plan(reader: ChainReader, options: Options) -> RestorePlan:
-    generations = reader.refresh(tolerant=True)
-    damaged = {number: str(error) for number, error in reader.damaged.items()}
-    if options.checkpoint is not None:
-        return _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
-    if damaged and not any(state.complete for state in generations):
-        number, why = max(damaged.items())
-        raise DamagedError(
-            f"no complete generation can be read; generation {number}: {why}",
-            remedy="bring the object back from the bucket's versions, then `tandem verify`",
-        )
-    return restore_plan.make_plan(
-        generations,
-        pair=reader.pair,
-        naming=options.naming,
-        topics=options.topics,
-        number=options.generation,
-        damaged=damaged,
-    )
-
-
-def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
-    """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
-    found = checkpoints.find(reader.store, reader.pair, checkpoint_id)
-    if found is None:
-        raise ConfigError(
-            f"pair {reader.pair} has no checkpoint {checkpoint_id}",
-            remedy="`tandem checkpoint list` shows those there are",
-        )
-    states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
-    why_not = unrestorable(found, states, now_ms(reader.store))
-    if why_not is not None:
-        raise RefusedError(
-            f"checkpoint {checkpoint_id} can't be restored: {why_not}",
-            remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
-        )
-    return found
-
-
-def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint) -> RestorePlan:
-    """Plan a checkpoint from its generation as of the entry that completed it: what came later is none of it."""
-    outcome = found.outcome
-    assert outcome is not None
-    assert outcome.generation is not None
-    return restore_plan.make_plan(
-        [reader.load(outcome.generation, upto=outcome.seq)],
-        pair=reader.pair,
-        naming=options.naming,
-        topics=options.topics,
-        cut=found.request.cut,
-    )
-
-
-def _plan_again(reader: ChainReader, options: Options, state: PlanState) -> RestorePlan | None:
-    """Return the plan of `state` if it is what is asked for now."""
-    if options.generation not in {None, state.generation}:
-        return None
-    try:
-        if options.checkpoint is not None:
-            plan = _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
-            return plan if plan.hash == state.plan else None
-        generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
-    except (ConfigError, RefusedError, DamagedError):
-        return None
-    # With a number named, what others have besides is taken less freely; whether one was is not written down.
-    for number in (None, state.generation):
-        with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
-            plan = restore_plan.make_plan(
-                generations, pair=reader.pair, naming=options.naming, topics=options.topics, number=number
-            )
-            if plan.hash == state.plan:
-                return plan
-    return None
 
 
 def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.PartitionProgress]:

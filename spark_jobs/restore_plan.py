@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backup_avro import layout
-from backup_avro.chain import PartitionKey, Topic
+from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection, Selection, select, select_cut
+from backup_avro.moments import PastState
+from backup_avro.selection import PartitionSelection, Selection, bounded, select, select_cut
 from sink.transcode.batch import Compression
 
 _HASH_VERSION: Final = 1
@@ -181,16 +182,23 @@ class RestorePlan:
     incomplete: tuple[str, ...]
     hash: str
     damaged: Mapping[int, str] = field(default_factory=dict)
+    past: PastState | None = None
 
     @property
     def records(self) -> int:
         """Number of records, an upper bound where parts are cut."""
         return sum(topic.records for topic in self.topics)
 
+    @property
+    def as_of(self) -> str | None:
+        """The moment in ISO 8601, None for the newest state or a checkpoint."""
+        return None if self.past is None else iso(self.past.at)
+
     def warnings(self) -> list[str]:
         """Return what the user should know about the backup before relying on this restore."""
         found = [f"generation {number} can't be read: {why}" for number, why in sorted(self.damaged.items())]
         found += [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
+        found += self._lagging()
         found += [
             f"{topic.source.name} was deleted from the cluster; this is its last backup"
             for topic in self.topics
@@ -208,6 +216,18 @@ class RestorePlan:
             )
         return found
 
+    def _lagging(self) -> list[str]:
+        """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
+        if self.past is None:
+            return []
+        return [
+            f"{topic.source.name}-{item.key.partition} was last known to be at its end "
+            f"{self.past.lagging[item.key] / 1000:.0f} s before the moment"
+            for topic in self.topics
+            for item in topic.partitions
+            if item.key in self.past.lagging
+        ]
+
 
 def make_plan(
     generations: Sequence[Generation],
@@ -218,16 +238,23 @@ def make_plan(
     number: int | None = None,
     damaged: Mapping[int, str] | None = None,
     cut: Mapping[PartitionKey, int] | None = None,
+    past: PastState | None = None,
+    basis: Mapping[int, int] | None = None,
+    until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
+    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`, or `past`.
 
-    With a `cut`, the first of `generations` is the one that holds it, as of the entry that completed it.
+    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry. `basis` are the
+    chain entries that were read, if they are not those of `generations`. `until` bounds partitions, (topic, number) ->
+    the offset that is not restored any more.
 
     A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
     not be read, with the reason: they are warned of, because one of them may have been newer.
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
     wanted = None if topics is None else frozenset(topics)
+    if past is not None:
+        cut = past.offsets
     if cut is None:
         selection = select(
             generations,
@@ -237,6 +264,7 @@ def make_plan(
         )
     else:
         selection = select_cut(generations[0], cut, wanted=lambda topic: wanted is None or topic.name in wanted)
+    selection = bounded(selection, generations, until or {})
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
         by_topic.setdefault(item.key.topic_id, []).append(item)
@@ -252,14 +280,18 @@ def make_plan(
     _check_wanted(plans, wanted, selection)
     _check_names(plans, naming)
     used = {number for item in selection.partitions for number in item.generations} | {selection.generation}
-    basis = {state.number: state.seq for state in generations if state.number in used}
+    basis = basis or {state.number: state.seq for state in generations if state.number in used}
+    incomplete = selection.incomplete
+    if past is not None:
+        incomplete = tuple(generations[0].name_of(key) for key in past.incomplete)
     return RestorePlan(
         pair=pair,
         generation=selection.generation,
         seq=selection.seq,
         basis=basis,
         topics=plans,
-        incomplete=selection.incomplete,
+        incomplete=incomplete,
+        past=past,
         damaged=dict(damaged or {}),
         hash=_hash(pair, selection, plans),
     )
@@ -369,6 +401,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
         "seq": plan.seq,
         "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
         "hash": plan.hash,
+        "at": plan.as_of,
         "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
         "warnings": plan.warnings(),
     }

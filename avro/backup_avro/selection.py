@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
 from backup_avro.coverage import common_offset, cut_off
-from backup_avro.errors import RefusedError
+from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
 
 _Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
@@ -169,6 +169,47 @@ def select_cut(
                 _select_partition(state, [], parts, (key, state.topics[key.topic_id]), end, instead=False)
             )
     return Selection(generation=state.number, seq=state.seq, partitions=tuple(partitions))
+
+
+def bounded(selection: Selection, generations: Sequence[Generation], until: Mapping[tuple[str, int], int]) -> Selection:
+    """Return a selection without what lies at or above these offsets, (topic, partition) -> offset.
+
+    Below the end of what the first scan read a bound gets a warning: what was superseded by then had been compacted.
+    Raises ConfigError for a partition that is not selected, RefusedError for an offset that is beyond what is there.
+    """
+    if not until:
+        return selection
+    states = {state.number: state for state in generations}
+    left = dict(until)
+    partitions = []
+    for piece in selection.partitions:
+        offset = left.pop((piece.topic.name, piece.key.partition), None)
+        if offset is None:
+            partitions.append(piece)
+            continue
+        if offset > piece.end:
+            raise RefusedError(
+                f"{piece.topic.name}-{piece.key.partition} reaches up to offset {piece.end}, not to {offset}",
+                remedy="leave the bound out for all there is",
+            )
+        base_end = max(states[number].positions[piece.key].base.end for number in piece.generations)
+        warning = piece.warning if offset > piece.sound else None
+        if offset < base_end:
+            warning = f"below offset {base_end} there is only what compaction had left by then: not a state of the past"
+        slices = tuple(replace(one, high=min(one.high, offset)) for one in piece.slices if one.low < offset)
+        partitions.append(
+            replace(
+                piece,
+                slices=tuple(one for one in slices if one.part.first < one.high),
+                end=offset,
+                sound=min(piece.sound, offset),
+                warning=warning,
+            )
+        )
+    if left:
+        names = ", ".join(f"{topic}:{number}" for topic, number in sorted(left))
+        raise ConfigError(f"--until names {names}, which is not restored", remedy="see --dry-run for what is")
+    return replace(selection, partitions=tuple(partitions))
 
 
 def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:

@@ -27,7 +27,8 @@ from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State, View
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Options, Report, Told, describe, prepare, restore
+from spark_jobs.restore import Report, Told, describe, prepare, restore
+from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import LoadTask, Pace, load
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_target import Target

@@ -48,7 +48,8 @@ import json, sys, time
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Options, Told, restore
+from spark_jobs.restore import Told, restore
+from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Pace
 from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_target import Target

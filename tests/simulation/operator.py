@@ -34,7 +34,7 @@ from sink.chain.writer import now_ms
 from sink.offers import RangeTask, put_offer, read_range
 from spark_jobs import restore
 from spark_jobs.catch_up_plan import Pace, building, offered, what_is_left
-from spark_jobs.restore import Options
+from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_plan import RestorePlan
 
 PERSON = "a person"
@@ -184,7 +184,7 @@ class Operator:
         def read(store: Store, desk: Desk) -> None:
             owner = f"{desk.network.process.name}.{next(attempts)}"
             reader = ChainReader(store, self.config.pair)
-            plan = restore._plan(reader, options)
+            plan = plan_of(reader, options)
             desk.think(4.0)
             with pins.held(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
                 desk.think(2.0)

@@ -10,16 +10,21 @@ from backup_avro.errors import ConfigError
 from controller import log
 from controller.cli import restore as command
 from controller.cli.main import run
+from controller.cli.target import target_properties
+from spark_jobs.restore_choice import Options
 
 
-def _options(**given: object) -> object:
+def _options(**given: object) -> Options:
     blank: dict[str, object] = {
         "topics": None,
         "to": None,
         "rename": None,
         "suffix": "",
         "generation": None,
+        "at": None,
+        "commit": None,
         "checkpoint": None,
+        "until": None,
         "keep_load_config": False,
         "consent": False,
         "replication_factor": None,
@@ -29,13 +34,11 @@ def _options(**given: object) -> object:
 
 def test_topics_and_names() -> None:
     """Topics come with commas or repeated; mappings are OLD=NEW."""
-    found = command._options(
+    found = _options(
         topics=["a,b", "c"],
-        to=None,
         rename=["a=x", "b=y=z"],
         suffix=".r",
         generation=3,
-        checkpoint=None,
         keep_load_config=True,
         consent=True,
         replication_factor=2,
@@ -53,6 +56,15 @@ def test_topics_and_names() -> None:
         {"rename": ["a="]},
         {"to": "x", "suffix": ".r"},
         {"generation": 1, "checkpoint": "c"},
+        {"at": "2026-05-04T10:00:00Z", "checkpoint": "c"},
+        {"at": "2026-05-04T10:00:00Z", "commit": 7},
+        {"at": "2026-05-04T10:00:00"},
+        {"at": "yesterday"},
+        {"until": ["t=7"]},
+        {"until": ["t:0"]},
+        {"until": ["t:x=7"]},
+        {"until": ["t:0=-7"]},
+        {"until": [":0=7"]},
     ],
 )
 def test_options_that_make_no_sense(given: dict[str, object]) -> None:
@@ -61,17 +73,25 @@ def test_options_that_make_no_sense(given: dict[str, object]) -> None:
         _options(**given)
 
 
+def test_moments_and_bounds() -> None:
+    """A moment has a zone; bounds are by topic and partition."""
+    assert _options(at="2026-05-04T10:00:00Z").at == _options(at="2026-05-04T12:00:00+02:00").at == 1777888800000
+    assert _options(commit=7, generation=2).commit == 7
+    found = _options(until=["a.b-c:0=7", "a.b-c:12=0"])
+    assert found.until == {("a.b-c", 0): 7, ("a.b-c", 12): 0}
+
+
 def test_which_cluster(tmp_path: Path) -> None:
     """The file's properties win, servers alone take nothing from the configured cluster, which comes last."""
     configured = {"bootstrap.servers": "own:1", "sasl.password": "secret-of-the-source"}
     file = tmp_path / "target.yaml"
     file.write_text("bootstrap.servers: other:2\nclient.id: me\n", encoding="utf-8")
-    assert command._target(configured, None, None) == configured
-    assert command._target(configured, "other:1", None) == {"bootstrap.servers": "other:1"}
-    assert command._target(configured, None, file) == {"bootstrap.servers": "other:2", "client.id": "me"}
-    assert command._target(configured, "third:3", file) == {"bootstrap.servers": "third:3", "client.id": "me"}
+    assert target_properties(configured, None, None) == configured
+    assert target_properties(configured, "other:1", None) == {"bootstrap.servers": "other:1"}
+    assert target_properties(configured, None, file) == {"bootstrap.servers": "other:2", "client.id": "me"}
+    assert target_properties(configured, "third:3", file) == {"bootstrap.servers": "third:3", "client.id": "me"}
     with pytest.raises(ConfigError, match="not named"):
-        command._target(None, None, None)
+        target_properties(None, None, None)
 
 
 def test_secrets_of_the_target(tmp_path: Path) -> None:
@@ -81,7 +101,7 @@ def test_secrets_of_the_target(tmp_path: Path) -> None:
     file.write_text(
         f"kafka:\n  bootstrap.servers: other:2\n  sasl.password.file: {tmp_path / 'password'}\n", encoding="utf-8"
     )
-    assert command._target(None, None, file)["sasl.password"] == "t0p-secret-target"
+    assert target_properties(None, None, file)["sasl.password"] == "t0p-secret-target"
     assert "t0p-secret-target" not in log.redact("it is t0p-secret-target")
 
 
@@ -94,7 +114,7 @@ def test_a_target_file_that_does_not_work(tmp_path: Path, text: str) -> None:
     file = tmp_path / "target.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"target\.yaml"):
-        command._target(None, None, file)
+        target_properties(None, None, file)
 
 
 def test_help_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:

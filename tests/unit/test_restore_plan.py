@@ -16,7 +16,8 @@ from sink.object_store import ObjectStore, open_store
 from sink.transcode.batch import Compression
 from spark_jobs import restore_plan
 from spark_jobs.progress import PlanState, State
-from spark_jobs.restore import Options, _plan, _plan_again, check_consent
+from spark_jobs.restore import check_consent
+from spark_jobs.restore_choice import Options, plan_again, plan_of
 from spark_jobs.restore_plan import Expiry, Naming, RestorePlan, TargetTopic, make_plan
 
 _NOW = 1_700_000_000_000
@@ -283,7 +284,7 @@ def _written(plan: RestorePlan) -> PlanState:
 
 @pytest.mark.parametrize("topics", [None, ("orders",), ("old",), ("old", "orders")])
 @pytest.mark.parametrize("generation", [None, 2])
-def test_the_same_command_finds_its_plan_again(
+def test_the_same_command_finds_itsplan_again(
     store: ObjectStore, topics: tuple[str, ...] | None, generation: int | None
 ) -> None:
     """Also where a topic that is gone comes from an older generation than the rest, and after commits in between."""
@@ -297,18 +298,16 @@ def test_the_same_command_finds_its_plan_again(
     options = Options(naming=Naming(suffix=".r"), topics=topics, generation=generation)
     if topics is not None and "old" in topics and generation is not None:
         with pytest.raises(ConfigError, match="old"):
-            _plan(ChainReader(store, PAIR), options)
+            plan_of(ChainReader(store, PAIR), options)
         return
-    plan = _plan(ChainReader(store, PAIR), options)
+    plan = plan_of(ChainReader(store, PAIR), options)
     written = _written(plan)
     second.commit(records("orders", 0, range(20, 30)))
     for again in (options, Options(naming=Naming(suffix=".r"), topics=topics)):
-        found = _plan_again(ChainReader(store, PAIR), again, written)
+        found = plan_again(ChainReader(store, PAIR), again, written)
         assert found is not None
         assert found.hash == plan.hash
-    assert (
-        _plan_again(ChainReader(store, PAIR), Options(naming=Naming(suffix=".other"), topics=topics), written) is None
-    )
+    assert plan_again(ChainReader(store, PAIR), Options(naming=Naming(suffix=".other"), topics=topics), written) is None
 
 
 def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refused(store: ObjectStore) -> None:
@@ -322,10 +321,10 @@ def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refus
     first.commit(records("orders", 0, range(10, 20)))
     options = Options(naming=Naming(only="one"), generation=2)
     with pytest.raises(ConfigError, match="2 are to be restored"):
-        _plan(ChainReader(store, PAIR), replace(options, generation=None))
-    plan = _plan(ChainReader(store, PAIR), options)
+        plan_of(ChainReader(store, PAIR), replace(options, generation=None))
+    plan = plan_of(ChainReader(store, PAIR), options)
     assert sorted(plan.basis) == [1, 2], "the first one reads on: its newest orders are taken along"
     written = _written(plan)
-    found = _plan_again(ChainReader(store, PAIR), options, written)
+    found = plan_again(ChainReader(store, PAIR), options, written)
     assert found is not None
     assert found.hash == plan.hash

@@ -1,0 +1,114 @@
+"""Moments: what a generation held as of an earlier entry of its chain, restored from the objects that it has now.
+
+A moment is a vector of offsets: what had been committed of each partition by then. From COMPLETE on a chain has every
+record as it was read, so what lies below the vector is the state as of then; merged objects hold the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from backup_avro.chain import PartitionKey, Topic, iso
+from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.fold import Generation, Moment
+
+LAGGING_MS = 60_000
+"""A partition that was not known to be at its end for longer than this before a moment is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastState:
+    """What there was as of `at` (ms by the store's clock), by entry `seq`.
+
+    `lagging`: by partition, how many ms before `at` it was known to be at its end. `incomplete`: partitions of which
+    not all had been read through by then.
+    """
+
+    generation: int
+    seq: int
+    at: int
+    offsets: Mapping[PartitionKey, int]
+    lagging: Mapping[PartitionKey, int]
+    incomplete: tuple[PartitionKey, ...]
+
+
+def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, Moment]:
+    """Return the last moment at or before `at`, of the newest generation that was COMPLETE by then.
+
+    RefusedError if there is none: the restorable window begins later.
+    """
+    there = sorted((g for g in generations if _restorable(g)), key=lambda g: g.number)
+    candidates = [g for g in there if g.completed_at is not None and g.completed_at <= at]
+    if not candidates:
+        begins = min((g.completed_at for g in there if g.completed_at is not None), default=None)
+        raise RefusedError(
+            f"nothing in the store can be restored as of {iso(at)}",
+            remedy="no generation is complete"
+            if begins is None
+            else f"the restorable window begins at {iso(begins)}; retain.generations keeps older ones from now on",
+        )
+    state = candidates[-1]
+    return state, [moment for moment in _moments(state) if moment.at <= at][-1]
+
+
+def moment_of(state: Generation, seq: int) -> Moment:
+    """Return the moment that entry `seq` of a chain is. ConfigError if it is none."""
+    found = next((moment for moment in _moments(state) if moment.seq == seq), None)
+    if found is None:
+        moments = _moments(state)
+        raise ConfigError(
+            f"entry {seq} of generation {state.number} is no moment that could be restored",
+            remedy=f"entries {moments[0].seq} to {moments[-1].seq} are, those that commit or confirm"
+            if moments
+            else "the generation is not complete",
+        )
+    return found
+
+
+def _restorable(state: Generation) -> bool:
+    return state.complete and state.clearing is None and state.cleared is None
+
+
+def _moments(state: Generation) -> list[Moment]:
+    first = state.completed_seq
+    return [] if first is None else [moment for moment in state.moments if moment.seq >= first]
+
+
+def past_state(past: Generation) -> PastState:
+    """Return what a chain up to some entry held as of its last moment."""
+    at = past.moments[-1].at if past.moments else past.at
+    alive = frozenset(_alive(past.topics))
+    offsets = {
+        key: position.offset
+        for key, position in past.positions.items()
+        if key.topic_id in alive and past.read_through(key)
+    }
+    behind = {key: at - past.head_at(key) for key in offsets}
+    return PastState(
+        generation=past.number,
+        seq=past.seq,
+        at=at,
+        offsets=offsets,
+        lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},
+        incomplete=tuple(sorted(key for key in past.positions if key.topic_id in alive and key not in offsets)),
+    )
+
+
+def _alive(topics: Mapping[str, Topic]) -> Iterable[str]:
+    """Return the topics that were there; of several lives of one name the one that came last."""
+    by_name = {topic.name: topic_id for topic_id, topic in topics.items() if not topic.removed}
+    return by_name.values()
+
+
+def with_objects_of(past: Generation, now: Generation) -> Generation:
+    """Return `past` with the objects that hold its records now, and with what can't be read any more."""
+    return replace(
+        past,
+        objects=now.objects,
+        replaced=now.replaced,
+        clearing=now.clearing,
+        clearing_by=now.clearing_by,
+        cleared=now.cleared,
+        going=now.going,
+    )

@@ -1,0 +1,232 @@
+"""What `tandem restore` prints: the plan, how it goes, the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from controller.cli import output
+from controller.cli.output import OutputFormat, Table
+
+if TYPE_CHECKING:
+    from spark_jobs.restore import Prepared, Report, Told
+    from spark_jobs.restore_choice import Options
+
+_RESTORE = "Restore"
+_SHOWN = 50
+_EVERY_S = 5.0
+
+
+def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int) -> None:
+    """Print a dry run."""
+    from spark_jobs.restore import describe  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    document = describe(prepared, now=now)
+    output.show(kind=_RESTORE, body={"dryRun": True, **document}, output=form, tables=_plan_tables(document, options))
+
+
+def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Table | str]:
+    figures = ("objects", "records", "tombstones", "bytes")
+    yield Table(
+        columns=("topic", "target", "partition", *figures),
+        rows=[
+            (
+                topic["source"],
+                topic["target"],
+                item["partition"],
+                item["objects"],
+                item["records"] if item["exact"] else f"up to {item['records']}",
+                item["tombstones"],
+                output.size(item["bytes"]),
+            )
+            for topic in document["topics"]
+            for item in topic["partitions"]
+        ],
+        right=frozenset({"partition", *figures}),
+    )
+    lines = [f"rests on generation {document['generation']}, entry {document['seq']}; plan {document['hash'][:16]}"]
+    if document["at"] is not None:
+        lines.append(f"as of {document['at']}")
+    if document["resumes"]:
+        lines.append(f"resumes a run that did not end: {document['present']} records are there already")
+    for topic in document["topics"]:
+        lines.extend(_plan_lines(topic, options))
+    lines.extend(f"warning: {text}" for text in document["warnings"])
+    yield "\n".join(lines)
+
+
+def _plan_lines(topic: Mapping[str, Any], options: Options) -> Iterator[str]:
+    name = topic["target"]
+    yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; recorded config:"
+    yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
+    for key, values in topic["configDifferences"].items():
+        yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"
+    expire = topic["expireAtOnce"]
+    if expire["atMost"] and not options.keep_load_config:
+        yield (
+            f"  the recorded retention would delete {expire['surely']} to {expire['atMost']} records at once: "
+            "agree with --yes, or add --keep-load-config"
+        )
+
+
+def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
+    """Print what was done."""
+    loaded = report.records - report.resumed
+    ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
+    body = {
+        "dryRun": False,
+        "pair": report.plan.pair,
+        "generation": report.plan.generation,
+        "seq": report.plan.seq,
+        "at": report.plan.as_of,
+        "hash": report.plan.hash,
+        "verified": not report.mismatches,
+        "records": report.records,
+        "resumed": report.resumed,
+        "seconds": round(seconds, 1),
+        "loadSeconds": round(report.load_seconds, 1),
+        "checkSeconds": round(report.check_seconds, 1),
+        "recordsPerSecond": round(loaded / report.load_seconds) if report.load_seconds else 0,
+        "topics": [
+            {
+                "source": topic.source,
+                "target": topic.target,
+                "records": topic.records,
+                "config": dict(topic.config),
+                "notes": topic.notes,
+                "partitions": [
+                    {
+                        "partition": item.partition,
+                        "end": ends[topic.target, item.partition],
+                        "records": item.records,
+                        "tombstones": item.tombstones,
+                        "nullKeys": item.null_keys,
+                        "sha256": item.hash,
+                        "resumed": item.resumed,
+                        "seconds": round(item.seconds, 1),
+                    }
+                    for item in topic.partitions
+                ],
+            }
+            for topic in report.topics
+        ],
+        "warnings": report.plan.warnings(),
+        "mismatches": [
+            {
+                "target": item.target,
+                "partition": item.partition,
+                "records": item.records,
+                "expectedRecords": item.expected_records,
+                "sha256": item.hash,
+                "expectedSha256": item.expected_hash,
+            }
+            for item in report.mismatches
+        ],
+    }
+    output.show(kind=_RESTORE, body=body, output=form, tables=_report_tables(report, seconds))
+
+
+def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
+    figures = ("records", "tombstones", "no key", "resumed")
+    yield Table(
+        columns=("topic", "target", "partition", *figures),
+        rows=[
+            (topic.source, topic.target, item.partition, item.records, item.tombstones, item.null_keys, item.resumed)
+            for topic in report.topics
+            for item in topic.partitions
+        ],
+        right=frozenset({"partition", *figures}),
+    )
+    notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
+    if notes:
+        yield "\n".join(notes)
+    if report.mismatches:
+        yield Table(
+            title="The target is not what the backup is; it keeps its loading config",
+            columns=("target", "partition", "records", "expected", "hash", "expected hash"),
+            rows=[
+                (
+                    item.target,
+                    item.partition,
+                    item.records,
+                    item.expected_records,
+                    item.hash[:16],
+                    item.expected_hash[:16],
+                )
+                for item in report.mismatches[:_SHOWN]
+            ],
+        )
+        return
+    rate = (report.records - report.resumed) / report.load_seconds if report.load_seconds else 0.0
+    yield (
+        f"restored and verified {report.records} records in {output.duration(seconds)} "
+        f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
+        f"verify {output.duration(report.check_seconds)})"
+    )
+
+
+def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
+    """Tell on stderr how it goes: a bar on a terminal, else a line now and then."""
+    import sys  # noqa: PLC0415 - only needed here
+
+    return _bar() if output.is_fancy(sys.stderr) else _lines()
+
+
+def _lines() -> Any:  # noqa: ANN401 - as above
+    from contextlib import nullcontext  # noqa: PLC0415 - only needed here
+
+    from spark_jobs.restore import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    class Lines(Told):
+        """A line now and then."""
+
+        def __init__(self) -> None:
+            self._last = 0.0
+
+        def phase(self, text: str) -> None:
+            output.note(text)
+
+        def records(self, done: int, of: int) -> None:
+            now = time.monotonic()
+            if now - self._last >= _EVERY_S:
+                self._last = now
+                output.note(f"{done} of {of} records")
+
+    return nullcontext(Lines())
+
+
+def _bar() -> Any:  # noqa: ANN401 - as above
+    from contextlib import contextmanager  # noqa: PLC0415 - only needed here
+
+    import rich.console  # noqa: PLC0415 - only needed on a terminal
+    import rich.progress  # noqa: PLC0415 - likewise
+
+    from spark_jobs.restore import Told  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    class Bar(Told):
+        """A progress bar."""
+
+        def __init__(self, progress: rich.progress.Progress) -> None:
+            self._progress = progress
+            self._task = progress.add_task("starting", total=None)
+
+        def phase(self, text: str) -> None:
+            self._progress.update(self._task, description=text, total=None)
+
+        def records(self, done: int, of: int) -> None:
+            self._progress.update(self._task, completed=done, total=of)
+
+    @contextmanager
+    def shown() -> Iterator[Told]:
+        columns: Iterable[Any] = (
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+        )
+        console = rich.console.Console(stderr=True)
+        with rich.progress.Progress(*columns, console=console, transient=True) as progress:
+            yield Bar(progress)
+
+    return shown()

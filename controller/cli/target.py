@@ -1,0 +1,61 @@
+"""The cluster that a restore writes to, as options name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backup_avro.errors import ConfigError
+from controller import log
+
+
+def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:
+    """Return the target's client properties: the file's, else just the servers, else the configured cluster's."""
+    if file is not None:
+        return {**_properties(file, servers), **({"bootstrap.servers": servers} if servers else {})}
+    if servers is not None:
+        return {"bootstrap.servers": servers}
+    if configured is None:
+        raise ConfigError(
+            "the target cluster is not named", remedy="add --target-bootstrap-servers or --target-config, or --config"
+        )
+    return dict(configured)
+
+
+def _properties(file: Path, servers: str | None) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - only needed here
+    from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - likewise
+
+    from controller.config.kafka import KafkaProperties, is_secret_file  # noqa: PLC0415 - likewise
+
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--target-config {file}: can't be read: {type(error).__name__}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--target-config {file}: not YAML") from error
+    if isinstance(document, dict) and isinstance(document.get("kafka"), dict):
+        document = document["kafka"]
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"--target-config {file}: client properties were expected, such as bootstrap.servers: host:port"
+        )
+    properties = {"bootstrap.servers": servers} if servers else {}
+    for key, value in document.items():
+        if is_secret_file(str(key)):
+            try:
+                properties[str(key).removesuffix(".file")] = Path(value).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError, TypeError) as error:
+                raise ConfigError(f"--target-config {file}: {key} names a file that can't be read") from error
+        else:
+            properties.setdefault(str(key), value)
+    try:
+        found = KafkaProperties.model_validate(properties)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc']))} {item['msg']}" for item in error.errors(include_input=False)
+        )
+        raise ConfigError(f"--target-config {file}: {problems}") from error
+    log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
+    return found.reveal()

@@ -1,0 +1,319 @@
+"""Restores as of a moment: what a chain held by then, whatever it took in, lost, merged and swept since."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro.chain import Kind, PartitionKey, StoredObject
+from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.record import Record, decode_body
+from sink.chain.reader import ChainReader
+from spark_jobs.progress import PlanState, State
+from spark_jobs.restore_choice import Options, plan_again, plan_of
+from spark_jobs.restore_plan import Naming, RestorePlan, TopicPlan
+
+MINUTE = 60_000
+Held = dict[tuple[str, int], list[int]]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store whose clock goes on when it is told."""
+    return MemoryStore(clock_ms=1_700_000_000_000, step_ms=0)
+
+
+def plan(store: MemoryStore, **chosen: object) -> RestorePlan:
+    """Plan a restore."""
+    return plan_of(ChainReader(store, PAIR), Options(**chosen))  # type: ignore[arg-type]  # the caller names options
+
+
+def read(store: MemoryStore, topic: TopicPlan) -> dict[tuple[str, int], list[Record]]:
+    """The records that a plan of a topic reads, in its order."""
+    found: dict[tuple[str, int], list[Record]] = {}
+    for item in topic.partitions:
+        rows = found.setdefault((topic.source.name, item.key.partition), [])
+        for piece in item.slices:
+            data = store.objects[piece.item.key]
+            header = decode_header(data)
+            for block in iter_blocks(data, header, piece.part.start, piece.part.end):
+                body = decode_body(decompress(block, header.codec), block.count)
+                rows += [record for record in body if piece.low <= record.offset < piece.high]
+    return found
+
+
+def held(store: MemoryStore, made: RestorePlan) -> Held:
+    """The offsets that a plan restores."""
+    return {
+        place: [record.offset for record in rows] for topic in made.topics for place, rows in read(store, topic).items()
+    }
+
+
+@dataclass
+class History:
+    """A generation that grows at random, and what it held at each of its moments."""
+
+    store: MemoryStore
+    backup: Backup
+    rng: random.Random
+    truth: list[tuple[int, int, Held, Mapping[str, Mapping[str, str]]]] = field(default_factory=list)
+    now: Held = field(default_factory=dict)
+    complete: bool = False
+
+    def step(self) -> None:
+        """Something happens."""
+        self.store.clock_ms += self.rng.randint(1, 90_000)
+        what = self.rng.choice(("commit", "commit", "commit", "merge", "confirm", "config", "snapshot", "grow"))
+        if what == "merge":
+            self._merge()
+        elif what == "snapshot":
+            self.backup.append(Kind.SNAPSHOT)
+        elif what == "confirm":
+            self._note(self.backup.append(Kind.CONFIRM, head_at=self.store.clock_ms).seq)
+        else:
+            self._commit(config=what == "config", journal=self.rng.random() < 0.4, grow=what == "grow")
+
+    def _commit(self, *, config: bool, journal: bool, grow: bool) -> None:
+        batch: list[Record] = []
+        for place, offsets in self.now.items():
+            first = offsets[-1] + 1 if offsets else 0
+            more = sorted(self.rng.sample(range(first, first + 9), self.rng.randint(0, 4)))
+            batch += records(*place, more, timestamp=self.rng.randint(0, 10**12))
+            offsets.extend(more)
+        changes = {"orders": {"cleanup.policy": "compact", "x": str(self.store.clock_ms)}} if config else None
+        if grow and len(self.now) < 6:
+            name = f"new{len(self.now)}"
+            spec = TopicSpec(name)
+            self.backup.topics[name] = spec.topic()
+            self.now[name, 0] = [0, 1]
+            batch += records(name, 0, [0, 1])
+            changes = {name: {"cleanup.policy": "compact"}}
+        self._note(self.backup.commit(batch, journal=journal, config=changes).seq)
+
+    def _merge(self) -> None:
+        """Put two neighbouring objects of a partition together, and sweep them at once."""
+        by_key: dict[PartitionKey, list[tuple[int, StoredObject]]] = {}
+        for item in self.backup.writer.state.objects.values():
+            for part in item.parts:
+                by_key.setdefault(part.key, []).append((part.first, item))
+        ordered = [sorted(items, key=lambda item: item[0]) for items in by_key.values()]
+        pairs = [
+            (one, two)
+            for items in ordered
+            for (_, one), (_, two) in itertools.pairwise(items)
+            if not one.journal and not two.journal
+        ]
+        if not pairs:
+            return
+        pair = self.rng.choice(pairs)
+        rows = []
+        for item in pair:
+            data = self.store.objects[item.key]
+            header = decode_header(data)
+            for block in iter_blocks(data, header, item.parts[0].start, item.parts[0].end):
+                rows += decode_body(decompress(block, header.codec), block.count)
+        merged = self.backup.put_object([((rows[0].topic, rows[0].partition), rows, None)], journal=False)
+        gone = tuple(item.key for item in pair)
+        self.backup.append(Kind.REWRITE, objects=(merged,), replaced=gone)
+        self.backup.append(Kind.REWRITE, deleted=gone)
+        self.store.delete(gone)
+
+    def finish(self) -> None:
+        """Become COMPLETE."""
+        self.store.clock_ms += 2
+        self.backup.complete()
+        self.complete = True
+        self._note(self.backup.writer.state.seq)
+
+    def _note(self, seq: int) -> None:
+        if self.complete:
+            configs = {topic.name: topic.config for topic in self.backup.topics.values()}
+            copy = {place: list(offsets) for place, offsets in self.now.items()}
+            self.truth.append((seq, self.backup.writer.state.moments[-1].at, copy, configs))
+
+
+def history(store: MemoryStore, seed: int, *, number: int = 1, instance: str = "a") -> History:
+    """A complete generation of two topics with something in them."""
+    rng = random.Random(seed)
+    specs = [TopicSpec("orders", partitions=2), TopicSpec("prices")]
+    made = History(store, Backup.claim(store, topics=specs, number=number, instance=instance), rng)
+    made.now = {("orders", 0): [], ("orders", 1): [], ("prices", 0): []}
+    made._commit(config=False, journal=False, grow=False)
+    made.finish()
+    return made
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_moment_of_a_random_history(store: MemoryStore, seed: int) -> None:
+    """By time and by entry: exactly what the generation held then, with the configuration of then."""
+    past = history(store, seed)
+    for _ in range(30):
+        past.step()
+    store.clock_ms += MINUTE
+    draw = random.Random(seed)
+    for _ in range(6):
+        seq, at, truth, configs = draw.choice(past.truth)
+        by_entry = plan(store, commit=seq)
+        assert held(store, by_entry) == truth
+        assert {topic.source.name: topic.source.config for topic in by_entry.topics} == configs
+        later = min([other for _, other, *_ in past.truth if other > at], default=at + 1)
+        by_time = plan(store, at=draw.randint(at, later - 1))
+        assert held(store, by_time) == [truth for _, other, truth, _ in past.truth if other == at][-1]
+        assert by_time.basis == {1: past.backup.writer.state.seq}
+
+
+def test_the_generation_of_the_time(store: MemoryStore) -> None:
+    """The newest that was complete by then; before the first one was, nothing can be restored."""
+    before = store.clock_ms
+    one = history(store, 1)
+    complete = one.truth[0][1]
+    store.clock_ms += MINUTE
+    one.step()
+    store.clock_ms += MINUTE
+    two = history(store, 1, number=2, instance="b")
+    handover = two.truth[0][1]
+    store.clock_ms += MINUTE
+    one.backup.seal()
+    assert plan(store, at=complete).generation == 1
+    assert plan(store, at=handover - 1).generation == 1
+    assert plan(store, at=handover).generation == 2
+    assert plan(store, at=handover, generation=1).generation == 1
+    with pytest.raises(RefusedError, match="the restorable window begins at 2023-11-14T22:1"):
+        plan(store, at=before - 1)
+    with pytest.raises(RefusedError, match="the restorable window begins"):
+        plan(store, at=complete, generation=2)
+    with pytest.raises(ConfigError, match="lies in the future"):
+        plan(store, at=store.clock_ms + 10_000)
+
+
+def test_what_is_no_moment(store: MemoryStore) -> None:
+    """Entries before COMPLETE, and those that commit nothing."""
+    past = history(store, 1)
+    past.backup.append(Kind.SNAPSHOT)
+    for seq in (1, 2, 99, past.backup.writer.state.seq):
+        with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is no moment"):
+            plan(store, commit=seq)
+    with pytest.raises(RefusedError, match="no generation is complete"):
+        plan_of(ChainReader(MemoryStore(), PAIR), Options(at=0))
+
+
+def test_a_topic_that_was_deleted_later_was_there(store: MemoryStore) -> None:
+    """And one that was created anew under the same name was not."""
+    past = history(store, 2)
+    _, at, truth, _ = past.truth[-1]
+    store.clock_ms += MINUTE
+    topic = past.backup.topics["prices"]
+    past.backup.append(Kind.COMMIT, topics=(replace(topic, removed=True),), head_at=store.clock_ms)
+    after = store.clock_ms
+    store.clock_ms += MINUTE
+    assert held(store, plan(store, at=at)) == truth
+    assert ("prices", 0) not in held(store, plan(store, at=after))
+    assert plan(store, at=after, topics=("orders",)).warnings() == []
+
+
+def test_a_lagging_partition_is_named(store: MemoryStore) -> None:
+    """Some of what was written by then is missing: it was not at its end for long."""
+    past = history(store, 3)
+    key = past.backup.key("orders", 1)
+    position = past.backup.positions[key]
+    store.clock_ms += 5 * MINUTE
+    others = {
+        other: replace(position, head_at=store.clock_ms)
+        for other, position in past.backup.positions.items()
+        if other != key
+    }
+    past.backup.append(Kind.COMMIT, positions=others)
+    seconds = (store.clock_ms - position.head_at) // 1000
+    assert plan(store, at=store.clock_ms).warnings() == [
+        f"orders-1 was last known to be at its end {seconds} s before the moment"
+    ]
+
+
+def test_a_partition_that_was_not_read_through_is_named(store: MemoryStore) -> None:
+    """It came later; its base was still being read."""
+    past = history(store, 4)
+    topic = replace(past.backup.topics["prices"], partitions=2)
+    base = replace(past.backup.positions[past.backup.key("prices", 0)].base, end=50, done=(), done_at=None)
+    fresh = replace(past.backup.positions[past.backup.key("prices", 0)], offset=50, base=base)
+    store.clock_ms += MINUTE
+    past.backup.append(Kind.COMMIT, topics=(topic,), positions={past.backup.key("prices", 1): fresh})
+    assert "prices-1 is incomplete in generation 1 and is left out" in plan(store, at=store.clock_ms).warnings()
+
+
+def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
+    """Though the backup has grown and been merged since; another moment is another plan."""
+    past = history(store, 5)
+    for _ in range(10):
+        past.step()
+    _, at, *_ = past.truth[3]
+    options = Options(naming=Naming(suffix=".r"), at=at)
+    made = plan_of(ChainReader(store, PAIR), options)
+    written = PlanState(
+        plan=made.hash, run="x", state=State.LOADING, generation=1, basis=made.basis, targets={}, sources={}, at=0
+    )
+    for _ in range(10):
+        past._commit(config=False, journal=False, grow=False)
+        store.clock_ms += MINUTE
+    again = plan_again(ChainReader(store, PAIR), options, written)
+    assert again is not None
+    assert again.hash == made.hash
+    other = next(at for _, at, truth, _ in past.truth if truth != past.truth[3][2])
+    assert plan_again(ChainReader(store, PAIR), replace(options, at=other), written) is None
+    assert plan_again(ChainReader(store, PAIR), replace(options, at=None), written) is None
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_by_offset(store: MemoryStore) -> None:
+    """Of the partitions that are named; the others as they are."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", partitions=2)])
+    backup.commit([*records("orders", 0, range(10)), *records("orders", 1, range(10))])
+    backup.complete()
+    backup.commit(records("orders", 0, range(10, 20)))
+    made = plan(store, until={("orders", 0): 13})
+    assert held(store, made) == {("orders", 0): list(range(13)), ("orders", 1): list(range(10))}
+    assert made.warnings() == []
+    assert made.hash != plan(store).hash
+    assert held(store, plan(store, until={("orders", 0): 0}))["orders", 0] == []
+    with pytest.raises(RefusedError, match="orders-0 reaches up to offset 20, not to 21"):
+        plan(store, until={("orders", 0): 21})
+    with pytest.raises(ConfigError, match="--until names orders:7, which is not restored"):
+        plan(store, until={("orders", 7): 1})
+    store.clock_ms += MINUTE
+    moment = backup.writer.state.moments[1]
+    with pytest.raises(RefusedError, match="reaches up to offset 10"):
+        plan(store, commit=backup.writer.state.completed_seq, until={("orders", 0): 13})
+    assert moment.seq < (backup.writer.state.completed_seq or 0)
+
+
+def test_a_bound_inside_the_first_scan_is_no_state(store: MemoryStore) -> None:
+    """Compaction had removed what was superseded."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, [3, 7, 12]), base_end={("orders", 0): 10})
+    backup.complete()
+    assert plan(store, until={("orders", 0): 10}).warnings() == []
+    made = plan(store, until={("orders", 0): 9})
+    assert held(store, made) == {("orders", 0): [3, 7]}
+    assert made.warnings() == [
+        "orders-0: below offset 10 there is only what compaction had left by then: not a state of the past"
+    ]
+
+
+def test_a_bound_below_a_taint_is_sound(store: MemoryStore) -> None:
+    """What is in doubt is not restored, so nothing is said of it."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(10)))
+    backup.complete()
+    backup.taint("orders", 0, 10)
+    backup.commit(records("orders", 0, range(10, 20)))
+    assert plan(store).warnings() != []
+    assert plan(store, until={("orders", 0): 10}).warnings() == []
+    assert plan(store, until={("orders", 0): 11}).warnings() != []
