@@ -151,8 +151,10 @@ class Keeper:
                 continue
             if judge(request, state, guarded).standing is not Standing.REACHED:
                 continue
+            if _unprovable(request, state, guarded):
+                continue  # `finish` says so
             try:
-                same = self._same_logs(state, [key for key in request.cut if guarded.has(key)])
+                same = self._same_logs(state, list(request.cut))
             except TandemError as error:
                 _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=str(error))
                 continue
@@ -176,6 +178,13 @@ class Keeper:
             self._settle(request, failed(request, at=at, by=self._me, reason=judgement.detail))
             return
         if (request.nonce, state.number) not in self._proven:
+            gone = _unprovable(request, state, guarded)
+            if gone:
+                reason = (
+                    f"{request.name_of(gone[0])} was deleted, created anew or taken out of the configuration before "
+                    "the brokers could confirm that what was stored of it is what they had"
+                )
+                self._settle(request, failed(request, at=at, by=self._me, reason=reason))
             return
         pin = checkpoints.hold(self._store, request, state.number)
         entry = writer.append(checkpoint_entry(request))
@@ -193,3 +202,14 @@ class Keeper:
             _LOG.warning("checkpoint failed", checkpoint=request.id, reason=held.reason)
         self.open = tuple(other for other in self.open if other.nonce != request.nonce)
         return held
+
+
+def _unprovable(request: Request, state: Generation, guarded: Guarded | None) -> list[PartitionKey]:
+    """Return the partitions of a cut of which nobody can say any more whether an election cut off what was read."""
+    if guarded is None:
+        return []
+    return sorted(
+        key
+        for key, offset in request.cut.items()
+        if offset > 0 and state.positions[key].epoch >= 0 and not guarded.has(key)
+    )

@@ -205,8 +205,16 @@ def restore(
 
 
 def _refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
-    """After the pins were put: what was let go before them may be deleted at any time."""
+    """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
     present = {state.number: state for state in reader.refresh(tolerant=True)}
+    pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
+    for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):
+        state = present.get(number)
+        if state is not None and key not in state.objects and reader.store.head(key) is None:
+            raise RefusedError(
+                f"{key} was merged into another object and deleted since this was planned",
+                remedy="plan again; a target that was begun must be deleted first",
+            )
     for item in (item for topic in plan.topics for item in topic.partitions):
         for number in item.generations:
             state = present.get(number)

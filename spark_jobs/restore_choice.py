@@ -132,12 +132,20 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
 
 
 def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint) -> RestorePlan:
-    """Plan a checkpoint from its generation as of the entry that completed it: what came later is none of it."""
+    """Plan a checkpoint from its generation as of the entry that completed it: what came later is none of it.
+
+    Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
+    are in the objects that there are now.
+    """
     outcome = found.outcome
     assert outcome is not None
     assert outcome.generation is not None
+    past = reader.load(outcome.generation, upto=outcome.seq)
+    keep_until = found.request.keep_until
+    if keep_until is not None and now_ms(reader.store) >= keep_until:
+        past = moments.with_objects_of(past, reader.load(outcome.generation))
     return restore_plan.make_plan(
-        [reader.load(outcome.generation, upto=outcome.seq)],
+        [past],
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,

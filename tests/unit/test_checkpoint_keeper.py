@@ -507,3 +507,36 @@ def test_one_that_was_asked_for_anew_is_not_forgotten(store: MemoryStore) -> Non
     found = checkpoints.find(store, PAIR, "nightly")
     assert found is not None
     assert found.request.nonce == "c" * 32
+
+
+def test_a_topic_that_went_before_the_brokers_were_asked_proves_nothing(store: MemoryStore) -> None:
+    """An election may have cut off what was read of it, and nobody can say so any more."""
+    backup = completed(store)
+    asked = request(store)
+    finish(keeper(store), backup.writer, NOTHING)
+    found = outcome(store, asked)
+    assert not found.completed
+    assert found.reason is not None
+    assert "orders-0 was deleted" in found.reason
+    assert "before the brokers could confirm" in found.reason
+    assert pinned(store) == []
+
+
+def test_a_topic_that_went_after_the_brokers_were_asked_was_proven(store: MemoryStore) -> None:
+    """What was read below a cut does not change."""
+    backup = completed(store)
+    asked = request(store)
+    made = keeper(store)
+    made.prove(backup.writer.state, GUARDED)
+    made.finish(backup.writer, NOTHING)
+    assert outcome(store, asked).completed
+
+
+def test_of_a_topic_without_records_nothing_is_to_be_proven(store: MemoryStore) -> None:
+    """The cut has nothing of it."""
+    backup = Backup.claim(store, topics=[ORDERS])
+    backup.commit([])
+    backup.complete()
+    asked = request(store, 0)
+    finish(keeper(store), backup.writer, NOTHING)
+    assert outcome(store, asked).completed

@@ -12,11 +12,14 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro.chain import Kind, PartitionKey, StoredObject
+from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.record import Record, decode_body
+from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from spark_jobs.progress import PlanState, State
+from spark_jobs.restore import _refuse_if_clearing
 from spark_jobs.restore_choice import Options, plan_again, plan_of
 from spark_jobs.restore_plan import Naming, RestorePlan, TopicPlan
 
@@ -267,6 +270,62 @@ def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
     other = next(at for _, at, truth, _ in past.truth if truth != past.truth[3][2])
     assert plan_again(ChainReader(store, PAIR), replace(options, at=other), written) is None
     assert plan_again(ChainReader(store, PAIR), replace(options, at=None), written) is None
+
+
+# --- what merging deletes meanwhile -----------------------------------------------------------------------------------
+
+
+def cut_of(store: MemoryStore, past: History, *, keep_until: int | None) -> Held:
+    """Complete a checkpoint of what there is; return what is in it."""
+    state = past.backup.writer.state
+    entry = past.backup.append(Kind.CHECKPOINT, checkpoint="c")
+    made = Request(
+        id="c",
+        nonce="c" * 32,
+        pair=PAIR,
+        cluster_id=state.claim.cluster_id,
+        at=store.clock_ms,
+        deadline=store.clock_ms + MINUTE,
+        keep_until=keep_until,
+        by="me",
+        reason="",
+        topics={topic.topic_id: topic.name for topic in past.backup.topics.values()},
+        cut={key: position.offset for key, position in state.positions.items()},
+        witnesses=(1,),
+    )
+    checkpoints.ask(store, made)
+    mine = Outcome(id="c", nonce=made.nonce, at=entry.at, by="a", generation=1, seq=entry.seq)
+    assert checkpoints.settle(store, made, mine) == mine
+    return {place: list(offsets) for place, offsets in past.now.items()}
+
+
+def test_a_checkpoint_that_is_not_kept_any_more_is_read_from_what_there_is(store: MemoryStore) -> None:
+    """Merging has gone on without regard to it; the records are the same."""
+    past = history(store, 6)
+    for _ in range(8):
+        past._commit(config=False, journal=False, grow=False)
+    truth = cut_of(store, past, keep_until=store.clock_ms + MINUTE)
+    assert held(store, plan(store, checkpoint="c")) == truth
+    store.clock_ms += 2 * MINUTE
+    before = set(store.objects)
+    for _ in range(6):
+        past._merge()
+    assert before - set(store.objects)
+    past._commit(config=False, journal=False, grow=False)
+    assert held(store, plan(store, checkpoint="c")) == truth
+
+
+def test_what_was_swept_between_the_plan_and_the_pins_is_seen(store: MemoryStore) -> None:
+    """Refused before anything is written."""
+    past = history(store, 6)
+    for _ in range(8):
+        past._commit(config=False, journal=False, grow=False)
+    reader = ChainReader(store, PAIR)
+    made = plan_of(reader, Options())
+    _refuse_if_clearing(reader, made)
+    past._merge()
+    with pytest.raises(RefusedError, match="was merged into another object and deleted since this was planned"):
+        _refuse_if_clearing(reader, made)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
