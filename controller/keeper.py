@@ -154,7 +154,7 @@ class Keeper:
             if _unprovable(request, state, guarded):
                 continue  # `finish` says so
             try:
-                same = self._same_logs(state, list(request.cut))
+                same = self._same_logs(state, [key for key, offset in request.cut.items() if offset > 0])
             except TandemError as error:
                 _LOG.warning("cannot prove a checkpoint, trying again", checkpoint=request.id, error=str(error))
                 continue

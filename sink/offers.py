@@ -176,13 +176,12 @@ class _Reading:
                 return
             if self._board.roller.bytes >= task.object_size:
                 self._flush()
-            # A standstill is what neither brings records nor ends an attempt.
-            progress = (self._board.records, base.attempts)
-            if progress != seen:
-                seen, moved = progress, clock.now()
+            # A standstill is where nothing comes to count, be it that nothing arrives or that all of it is in vain.
+            if base.done != seen:
+                seen, moved = base.done, clock.now()
             elif clock.now() - moved > task.give_up_s:
                 why = "; ".join(self._board.trouble.values()) or "the brokers send nothing"
-                raise TransientError(f"{task.place}: nothing came for {task.give_up_s:.0f} s: {why}")
+                raise TransientError(f"{task.place}: nothing was read for {task.give_up_s:.0f} s: {why}")
 
     def _flush(self) -> None:
         for assembly in self._board.roller.cut(self, max_objects=2):

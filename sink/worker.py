@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from backup_avro.errors import TransientError
+from backup_avro.errors import TandemError, TransientError
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.offers import RangeRead, RangeTask, read_range
 from sink.source.client_config import Value
@@ -26,6 +28,7 @@ from sink.transcode.choice import best_transcoder
 _LOG = structlog.get_logger()
 _LOOK_S: Final = 1.0
 _IDLE_S: Final = 60.0
+_CLOSE_S: Final = 5.0
 
 
 class WorkerLostError(TransientError):
@@ -39,33 +42,32 @@ class Setting:
     props: Mapping[str, Value] = field(repr=False)
     root: str
     settings: StoreSettings
-    prepare: Callable[[], None]
+    prepare: Callable[[], None] = field(repr=False)
 
 
-class _Answer(Future[RangeRead]):
-    """What comes of a range; called off only where the pool can still do so."""
-
-    inner: Future[RangeRead] | None = None
-
-    def cancel(self) -> bool:
-        """Call the range off unless a worker has it."""
-        return (self.inner is None or self.inner.cancel()) and super().cancel()
+class _Asked(NamedTuple):
+    task: RangeTask
+    answer: Future[RangeRead]
 
 
 class Workers:
     """Starts processes when there is something to read, ends them when there was nothing for a minute. Thread-safe.
 
-    However this process ends, they end with it.
+    However this process ends, they end with it. A thread of its own deals with the pool, which is handed no more than
+    it can begin at once: what waits can be called off, and nothing of the pool is touched from its own callbacks.
     """
 
     def __init__(self, setting: Setting, count: int) -> None:
         self._setting = setting
         self._count = count
-        self._lock = threading.Lock()
+        self._inbox: queue.SimpleQueue[_Asked | Future[RangeRead] | None] = queue.SimpleQueue()
+        self._waiting: deque[_Asked] = deque()
+        self._running: dict[Future[RangeRead], Future[RangeRead]] = {}
         self._pool: ProcessPoolExecutor | None = None
-        self._under_way = 0
         self._used_at = 0.0
-        self._closed = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
+        self._thread.start()
 
     @property
     def count(self) -> int:
@@ -74,83 +76,101 @@ class Workers:
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
         """Have a range read. The future raises what `read_range` does, or WorkerLostError."""
-        answer = _Answer()
-        with self._lock:
-            if self._closed:
-                answer.set_exception(WorkerLostError("the workers were told to end"))
-                return answer
-            try:
-                pool = self._pool = self._pool or self._start()
-                inner = answer.inner = pool.submit(_work, task)
-            except BrokenProcessPool:
-                self._lost(self._pool)
-                answer.set_exception(_lost())
-                return answer
-            self._under_way += 1
-
-        def done(found: Future[RangeRead]) -> None:
-            with self._lock:
-                self._under_way -= 1
-                self._used_at = time.monotonic()
-            try:
-                answer.set_result(found.result())
-            except CancelledError:
-                return
-            except BrokenProcessPool:
-                with self._lock:
-                    self._lost(pool)
-                answer.set_exception(_lost())
-            except Exception as error:  # noqa: BLE001 (it is for whoever waits for the answer)
-                answer.set_exception(error)
-
-        inner.add_done_callback(done)
+        answer: Future[RangeRead] = Future()
+        if self._closed.is_set():
+            answer.set_exception(WorkerLostError("the workers were told to end"))
+        else:
+            self._inbox.put(_Asked(task, answer))
         return answer
 
+    def close(self) -> None:
+        """End the processes; what they are about is lost."""
+        self._closed.set()
+        self._inbox.put(None)
+        self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                item = self._inbox.get(timeout=_LOOK_S)
+            except queue.Empty:
+                item = None
+            if isinstance(item, _Asked):
+                self._waiting.append(item)
+            elif item is not None:
+                self._done(item)
+            self._hand_out()
+            self._rest()
+        self._end()
+
+    def _hand_out(self) -> None:
+        while self._waiting and len(self._running) < self._count:
+            asked = self._waiting.popleft()
+            if not asked.answer.set_running_or_notify_cancel():
+                continue
+            try:
+                self._pool = self._pool or self._start()
+                inner = self._pool.submit(_work, asked.task)
+            except (BrokenProcessPool, OSError) as error:
+                self._drop_pool()
+                asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
+                continue
+            self._running[inner] = asked.answer
+            inner.add_done_callback(self._inbox.put)
+
+    def _done(self, inner: Future[RangeRead]) -> None:
+        answer = self._running.pop(inner)
+        self._used_at = time.monotonic()
+        error = inner.exception()
+        if error is None:
+            answer.set_result(inner.result())
+        elif isinstance(error, BrokenProcessPool):
+            if self._pool is not None:
+                _LOG.warning("a worker process has ended, starting others")
+            self._drop_pool()
+            answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
+        elif isinstance(error, TandemError):
+            answer.set_exception(error)
+        else:
+            answer.set_exception(WorkerLostError(f"a worker failed: {type(error).__name__}: {error}"))
+
     def _start(self) -> ProcessPoolExecutor:
-        pool = ProcessPoolExecutor(
+        self._used_at = time.monotonic()
+        return ProcessPoolExecutor(
             self._count,
             # Not forked: this process has threads and connections.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_begin,
             initargs=(self._setting, os.getpid()),
         )
-        self._used_at = time.monotonic()
-        threading.Thread(target=self._rest, args=(pool,), name="workers", daemon=True).start()
-        return pool
 
-    def _rest(self, pool: ProcessPoolExecutor) -> None:
+    def _rest(self) -> None:
         """End the processes when they are not needed any more: between two turns lie hours."""
-        while True:
-            time.sleep(_LOOK_S)
-            with self._lock:
-                if self._pool is not pool:
-                    return
-                if not self._under_way and time.monotonic() - self._used_at > _IDLE_S:
-                    self._pool = None
-                    pool.shutdown(wait=False)
-                    return
+        busy = self._running or self._waiting
+        if self._pool is not None and not busy and time.monotonic() - self._used_at > _IDLE_S:
+            self._drop_pool()
 
-    def _lost(self, pool: ProcessPoolExecutor | None) -> None:
-        if pool is not None and self._pool is pool:
-            _LOG.warning("a worker process has ended, starting others")
-            self._pool = None
+    def _drop_pool(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
             pool.shutdown(wait=False)
 
-    def close(self) -> None:
-        """End the processes; what they are about is lost."""
-        with self._lock:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        processes = list((pool._processes or {}).values())  # noqa: SLF001 (no other way to end a range that is being read)
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.terminate()
-
-
-def _lost() -> WorkerLostError:
-    return WorkerLostError("a worker process has ended", remedy="see whether memory ran out")
+    def _end(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            # There is no other way to end a range that is being read.
+            processes = list((pool._processes or {}).values())  # noqa: SLF001
+            pool.shutdown(wait=False)
+            for process in processes:
+                process.terminate()
+        with suppress(queue.Empty):
+            while True:
+                item = self._inbox.get_nowait()
+                if isinstance(item, _Asked):
+                    self._waiting.append(item)
+        left = [asked.answer for asked in self._waiting if asked.answer.set_running_or_notify_cancel()]
+        for answer in (*left, *self._running.values()):
+            answer.set_exception(WorkerLostError("the workers were told to end"))
 
 
 @dataclass(slots=True)
@@ -190,6 +210,6 @@ def _work(task: RangeTask) -> RangeRead:
     except Exception:
         # Whatever state it is in: the next range begins with a connection of its own.
         del here.sources[committed]
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             source.close()
         raise

@@ -19,14 +19,13 @@ from backup_avro.fold import Generation
 from sink import clock
 from sink.base import BaseLane
 from sink.lanes import Board
-from sink.object_store.base import StoreTransientError
 from sink.offers import RangeRead, RangeTask, TopicGoneError
 from sink.source.fetched import TopicPartition
 from sink.takings import end_empty, most_overlap_s, start_again, take
 from sink.track import Track
 
 _LOG = structlog.get_logger()
-_FIRST_OFFSETS = 200_000
+_FIRST_OFFSETS = 20_000
 _FEWEST_OFFSETS = 1000
 _MOST_OFFSETS = 1 << 31
 _SMALL_OFFSETS = 20_000
@@ -202,11 +201,12 @@ class WorkerLane:
                     high=read.offer.high,
                 )
                 self._useless.append(item.future)
+                self._shrink(tp)
                 self._again(tp)
                 return
             take(self._board, track, read.offer)
             self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
-            self._pace(tp, read.seconds)
+            self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(track) / 4))
             self._board.trouble.pop(_trouble(tp), None)
             if end_empty(self._board, tp):
                 self.remove(tp)
@@ -220,12 +220,14 @@ class WorkerLane:
         # What was done before was done before this lane began.
         return self._begun if track.scan.base.done else None
 
-    def _pace(self, tp: TopicPartition, seconds: float) -> None:
-        size = self._offsets.get(tp, _FIRST_OFFSETS)
-        if seconds < _SHORT_S:
-            self._offsets[tp] = min(_MOST_OFFSETS, size * 2)
-        elif seconds > _LONG_S:
-            self._offsets[tp] = max(_FEWEST_OFFSETS, size // 2)
+    def _pace(self, tp: TopicPartition, seconds: float, *, longest: float) -> None:
+        if seconds > longest:
+            self._shrink(tp)
+        elif seconds < min(_SHORT_S, longest / 2):
+            self._offsets[tp] = min(_MOST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) * 2)
+
+    def _shrink(self, tp: TopicPartition) -> None:
+        self._offsets[tp] = max(_FEWEST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) // 2)
 
     def _again(self, tp: TopicPartition) -> None:
         """Hand out what was under way once more, after a rest."""
@@ -248,7 +250,7 @@ class WorkerLane:
         keys = [item.key for future in done if future.exception() is None for item in future.result().offer.objects]
         try:
             self._board.store.delete(keys)
-        except StoreTransientError as error:
+        except TandemError as error:
             _LOG.warning("what was read for nothing stays until its generation is cleared", error=str(error))
 
 

@@ -107,6 +107,7 @@ def _plan_moment(
         naming=options.naming,
         topics=options.topics,
         past=moments.past_state(past),
+        asked=options.at,
         basis={present.number: present.seq},
         until=options.until,
         damaged=damaged,
@@ -131,21 +132,24 @@ def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
     return found
 
 
-def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint) -> RestorePlan:
+def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint, *, upto: int | None = None) -> RestorePlan:
     """Plan a checkpoint from its generation as of the entry that completed it: what came later is none of it.
 
     Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
-    are in the objects that there are now.
+    are in the objects that there are now, as of entry `upto` if a run rests on that.
     """
     outcome = found.outcome
     assert outcome is not None
     assert outcome.generation is not None
     past = reader.load(outcome.generation, upto=outcome.seq)
     keep_until = found.request.keep_until
+    basis = None
     if keep_until is not None and now_ms(reader.store) >= keep_until:
-        past = moments.with_objects_of(past, reader.load(outcome.generation))
+        present = reader.load(outcome.generation, upto=upto)
+        past, basis = moments.with_objects_of(past, present), {present.number: present.seq}
     return restore_plan.make_plan(
         [past],
+        basis=basis,
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,
@@ -163,7 +167,8 @@ def plan_again(reader: ChainReader, options: Options, state: PlanState) -> Resto
         return None
     try:
         if options.checkpoint is not None:
-            plan = _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
+            found = _checkpoint(reader, options.checkpoint)
+            plan = _plan_cut(reader, options, found, upto=state.basis.get(state.generation))
             return plan if plan.hash == state.plan else None
         generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
         if options.at is not None or options.commit is not None:

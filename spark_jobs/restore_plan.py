@@ -12,7 +12,7 @@ from backup_avro import layout
 from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.moments import PastState
+from backup_avro.moments import LAGGING_MS, PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded, select, select_cut
 from sink.transcode.batch import Compression
 
@@ -183,6 +183,7 @@ class RestorePlan:
     hash: str
     damaged: Mapping[int, str] = field(default_factory=dict)
     past: PastState | None = None
+    asked: int | None = None
 
     @property
     def records(self) -> int:
@@ -220,7 +221,13 @@ class RestorePlan:
         """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
         if self.past is None:
             return []
-        return [
+        found = []
+        if self.asked is not None and self.asked - self.past.at > LAGGING_MS:
+            found.append(
+                f"the last moment before {iso(self.asked)} is {iso(self.past.at)}: "
+                "what was written in between is missing"
+            )
+        return found + [
             f"{topic.source.name}-{item.key.partition} was last known to be at its end "
             f"{self.past.lagging[item.key] / 1000:.0f} s before the moment"
             for topic in self.topics
@@ -239,14 +246,15 @@ def make_plan(
     damaged: Mapping[int, str] | None = None,
     cut: Mapping[PartitionKey, int] | None = None,
     past: PastState | None = None,
+    asked: int | None = None,
     basis: Mapping[int, int] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
 ) -> RestorePlan:
     """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`, or `past`.
 
-    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry. `basis` are the
-    chain entries that were read, if they are not those of `generations`. `until` bounds partitions, (topic, number) ->
-    the offset that is not restored any more.
+    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
+    (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
+    `until` bounds partitions, (topic, number) -> the offset that is not restored any more.
 
     A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
     not be read, with the reason: they are warned of, because one of them may have been newer.
@@ -292,6 +300,7 @@ def make_plan(
         topics=plans,
         incomplete=incomplete,
         past=past,
+        asked=asked,
         damaged=dict(damaged or {}),
         hash=_hash(pair, selection, plans),
     )

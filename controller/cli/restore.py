@@ -122,7 +122,8 @@ def restore(
     job.check_consent(prepared.plan, options, now=_now())
     for warning in prepared.plan.warnings():
         output.warn(warning)
-    output.note(f"restoring pair {name} from generation {prepared.plan.generation}, entry {prepared.plan.seq}")
+    as_of = "" if prepared.plan.as_of is None else f", as of {prepared.plan.as_of}"
+    output.note(f"restoring pair {name} from generation {prepared.plan.generation}, entry {prepared.plan.seq}{as_of}")
     began = time.monotonic()
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
@@ -183,6 +184,8 @@ def _options(
         raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
     states = {"--at": at, "--commit": commit, "--checkpoint": checkpoint}
     given = [name for name, value in states.items() if value is not None]
+    if commit is not None and generation is None:
+        raise ConfigError("--commit goes with --generation", remedy="each generation numbers its entries for itself")
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
     renamed: dict[str, str] = {}

@@ -239,6 +239,18 @@ def test_a_lagging_partition_is_named(store: MemoryStore) -> None:
     ]
 
 
+def test_how_far_away_the_last_moment_is(store: MemoryStore) -> None:
+    """After an outage nothing of it is there: that is said."""
+    past = history(store, 3)
+    _, at, *_ = past.truth[-1]
+    store.clock_ms += 60 * MINUTE
+    past._commit(config=False, journal=False, grow=False)
+    assert plan(store, at=at + MINUTE).warnings() == []
+    (told,) = plan(store, at=at + 55 * MINUTE).warnings()
+    assert told.startswith("the last moment before 2023-11-14T23:08:")
+    assert told.endswith("what was written in between is missing")
+
+
 def test_a_partition_that_was_not_read_through_is_named(store: MemoryStore) -> None:
     """It came later; its base was still being read."""
     past = history(store, 4)

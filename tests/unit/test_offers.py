@@ -286,7 +286,7 @@ def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
     with pytest.raises(LeaderMovedError, match="broker 1 leads now, no longer 7"):
         read(bench, 0, 100, leader=7)
     quiet = Log(quiet=True, offsets=list(range(100)), end=100)
-    with pytest.raises(TransientError, match=r"nothing came for 0 s: the brokers send nothing"):
+    with pytest.raises(TransientError, match=r"nothing was read for 0 s: the brokers send nothing"):
         read(bench, 0, 100, log=quiet, give_up_s=0.05)
     spoilt = Log(spoilt=True, offsets=list(range(100)), end=100)
     with pytest.raises(TransientError, match="CRC"):

@@ -93,22 +93,22 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 def test_a_worker_s_error_comes_back_and_it_goes_on(workers: Workers, tmp_path: Path) -> None:
     """The message says what; the process is used again."""
     for _ in range(2):
-        with pytest.raises(TransientError, match="t-0, offsets 0 to 100: nothing came for 0 s"):
+        with pytest.raises(TransientError, match="t-0, offsets 0 to 100: nothing was read for 0 s"):
             workers.submit(task(give_up_s=0.3)).result(30)
     assert len(started(tmp_path)) == 1
 
 
 def test_a_killed_worker_is_replaced(workers: Workers, tmp_path: Path) -> None:
-    """Its range is lost, and the ones that waited; what comes next has another process."""
-    futures = [workers.submit(task()) for _ in range(2)]
+    """Its range is lost; the one that waited is read by another process, and so is what comes next."""
+    first, second = workers.submit(task()), workers.submit(task(give_up_s=0.3))
     until(lambda: started(tmp_path), "a worker begins")
-    (first,) = started(tmp_path)
-    os.kill(first, signal.SIGKILL)
-    for future in futures:
-        with pytest.raises(WorkerLostError, match="a worker process has ended"):
+    (pid,) = started(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(WorkerLostError, match="a worker process has ended"):
+        first.result(30)
+    for future in (second, workers.submit(task(give_up_s=0.3))):
+        with pytest.raises(TransientError, match="nothing was read"):
             future.result(30)
-    with pytest.raises(TransientError, match="nothing came"):
-        workers.submit(task(give_up_s=0.3)).result(30)
     assert len(started(tmp_path)) == 2
 
 
