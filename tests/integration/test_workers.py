@@ -64,8 +64,6 @@ def test_workers_read_and_may_be_killed(kafka: KafkaServer, make_topic: TopicMak
     os.kill(first, signal.SIGKILL)
     pair.wait("the instance saw it", lambda: a.said("a worker process has ended"))
     pair.wait("there are others", lambda: [pid for pid in workers_of(a) if pid != first])
-    remaining = sum(position.base.end for state in pair.live() for position in state.positions.values())
-    assert remaining > 0
     left = workers_of(a)
     assert not pair.complete(1), "too fast to have seen anything"
     a.kill()
