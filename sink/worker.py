@@ -50,6 +50,11 @@ class _Asked(NamedTuple):
     answer: Future[RangeRead]
 
 
+class _Begun(NamedTuple):
+    answer: Future[RangeRead]
+    pool: ProcessPoolExecutor
+
+
 class Workers:
     """Starts processes when there is something to read, ends them when there was nothing for a minute. Thread-safe.
 
@@ -62,7 +67,7 @@ class Workers:
         self._count = count
         self._inbox: queue.SimpleQueue[_Asked | Future[RangeRead] | None] = queue.SimpleQueue()
         self._waiting: deque[_Asked] = deque()
-        self._running: dict[Future[RangeRead], Future[RangeRead]] = {}
+        self._running: dict[Future[RangeRead], _Begun] = {}
         self._pool: ProcessPoolExecutor | None = None
         self._used_at = 0.0
         self._closed = threading.Event()
@@ -109,25 +114,25 @@ class Workers:
             if not asked.answer.set_running_or_notify_cancel():
                 continue
             try:
-                self._pool = self._pool or self._start()
-                inner = self._pool.submit(_work, asked.task)
+                pool = self._pool = self._pool or self._start()
+                inner = pool.submit(_work, asked.task)
             except (BrokenProcessPool, OSError) as error:
                 self._drop_pool()
                 asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
                 continue
-            self._running[inner] = asked.answer
+            self._running[inner] = _Begun(asked.answer, pool)
             inner.add_done_callback(self._inbox.put)
 
     def _done(self, inner: Future[RangeRead]) -> None:
-        answer = self._running.pop(inner)
+        answer, pool = self._running.pop(inner)
         self._used_at = time.monotonic()
         error = inner.exception()
         if error is None:
             answer.set_result(inner.result())
         elif isinstance(error, BrokenProcessPool):
-            if self._pool is not None:
+            if self._pool is pool:  # else another range of that pool has said so, and there is a new one
                 _LOG.warning("a worker process has ended, starting others")
-            self._drop_pool()
+                self._drop_pool()
             answer.set_exception(WorkerLostError("a worker process has ended", remedy="see whether memory ran out"))
         elif isinstance(error, TandemError):
             answer.set_exception(error)
@@ -169,7 +174,7 @@ class Workers:
                 if isinstance(item, _Asked):
                     self._waiting.append(item)
         left = [asked.answer for asked in self._waiting if asked.answer.set_running_or_notify_cancel()]
-        for answer in (*left, *self._running.values()):
+        for answer in (*left, *(begun.answer for begun in self._running.values())):
             answer.set_exception(WorkerLostError("the workers were told to end"))
 
 

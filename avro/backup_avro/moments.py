@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation, Moment
+from backup_avro.selection import whole
 
 LAGGING_MS = 60_000
 """A partition that was not known to be at its end for longer than this before a moment is named."""
@@ -19,14 +20,12 @@ LAGGING_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastState:
-    """What there was as of `at` (ms by the store's clock), by entry `seq`.
+    """What there was as of `at` (ms by the store's clock).
 
     `lagging`: by partition, how many ms before `at` it was known to be at its end. `incomplete`: partitions of which
     not all had been read through by then.
     """
 
-    generation: int
-    seq: int
     at: int
     offsets: Mapping[PartitionKey, int]
     lagging: Mapping[PartitionKey, int]
@@ -54,9 +53,9 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
 
 def moment_of(state: Generation, seq: int) -> Moment:
     """Return the moment that entry `seq` of a chain is. ConfigError if it is none."""
-    found = next((moment for moment in _moments(state) if moment.seq == seq), None)
+    moments = _moments(state)
+    found = next((moment for moment in moments if moment.seq == seq), None)
     if found is None:
-        moments = _moments(state)
         raise ConfigError(
             f"entry {seq} of generation {state.number} is no moment that could be restored",
             remedy=f"entries {moments[0].seq} to {moments[-1].seq} are, those that commit or confirm"
@@ -67,7 +66,7 @@ def moment_of(state: Generation, seq: int) -> Moment:
 
 
 def _restorable(state: Generation) -> bool:
-    return state.complete and state.clearing is None and state.cleared is None
+    return state.complete and whole(state)
 
 
 def _moments(state: Generation) -> list[Moment]:
@@ -86,8 +85,6 @@ def past_state(past: Generation) -> PastState:
     }
     behind = {key: at - past.head_at(key) for key in offsets}
     return PastState(
-        generation=past.number,
-        seq=past.seq,
         at=at,
         offsets=offsets,
         lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},

@@ -23,23 +23,20 @@ from sink.transcode.reference import ReferenceTranscoder
 
 @dataclass
 class Crew:
-    """Workers whose answers the test gives. What `may_begin` admits is read at once, the rest waits for `read`."""
+    """Workers whose answers the test gives."""
 
     bench: Bench
     count: int = 2
     waiting: list[tuple[RangeTask, Future[RangeRead]]] = field(default_factory=list)
     handed_out: list[tuple[int, int]] = field(default_factory=list)
-    at_once: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(self, task: RangeTask) -> Future[RangeRead]:
-        """Note it, or read it."""
+        """Note it."""
         future: Future[RangeRead] = Future()
         with self.lock:
             self.handed_out.append((task.low, task.high))
             self.waiting.append((task, future))
-        if self.at_once:
-            self.read(task.low)
         return future
 
     def wants(self, *ranges: tuple[int, int]) -> None:
