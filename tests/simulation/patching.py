@@ -121,7 +121,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.takings": {"SHORTEST_RETENTION_S": 10.0},
     "sink.worker_lane": {
         "_FIRST_OFFSETS": 8,
-        "_FEWEST_OFFSETS": 2,
+        "_FEWEST_OFFSETS": 4,
         "_MOST_OFFSETS": 64,
         "_SMALL_OFFSETS": 4,
         "_SHORT_S": 0.5,

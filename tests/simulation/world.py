@@ -41,6 +41,8 @@ _NAMES = ("a", "b")
 _KEYS = 6
 CHAOS_S = 80.0
 QUIET_S = 55.0
+_MORE_QUIET_S = 30.0
+"""Beyond it, where first scans wait for catch-up jobs: a slow one may take that long to end."""
 _STEADY_S = 12.0
 """Three of four histories end when nothing was left to do for so long; every fourth waits for the whole quiet time."""
 
@@ -246,9 +248,12 @@ class World:
             self._step()
         self._calm()
         end, steady = self.runtime.now + QUIET_S, 0.0
+        last = end + _MORE_QUIET_S * bool(self.plan.catch_up)
         while self.runtime.now < end and (steady < _STEADY_S or self.seed % 4 == 0):
             self._step()
             steady = steady + 1.0 if self._is_settled() else 0.0
+        while self.runtime.now < last and not self._is_settled():
+            self._step()
         self._settled()
 
     def _is_settled(self) -> bool:
