@@ -1,0 +1,117 @@
+"""How long a chunk may take, and how long after it what lies above it may have been read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from backup_avro.chain import Base, PartitionKey
+from backup_avro.offer import Offer
+from sink import takings
+from sink.promise import promise_of
+from sink.scan import BaseScan
+from sink.source.fetched import TopicPartition
+
+_PLACE = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("retention_s", "ceiling_s", "limit_s", "best_effort"),
+    [
+        (None, 60.0, 60.0, True),
+        (86_400.0, 60.0, 60.0, False),
+        (100.0, 60.0, 25.0, False),
+        (86_400.0, 0.1, 1.0, False),
+        (10.0, 60.0, 2.5, True),
+        (1.0, 60.0, 0.25, True),
+    ],
+)
+def test_the_limit_follows_the_promise(
+    retention_s: float | None, ceiling_s: float, limit_s: float, best_effort: bool
+) -> None:
+    """A quarter of the promise, at most the ceiling, at least a second; what promises too little is best effort."""
+    assert promise_of(retention_s, ceiling_s) == {"limit_s": limit_s, "best_effort": best_effort}
+
+
+@pytest.mark.parametrize(
+    ("retention_s", "most_s"), [(None, math.inf), (1.0, 15.0), (400.0, 100.0), (86_400.0, 900.0), (1e9, 900.0)]
+)
+def test_the_overlap_follows_the_promise(retention_s: float | None, most_s: float) -> None:
+    """A quarter of it, between a quarter of the shortest that counts and a quarter of an hour; no promise, no bound."""
+    assert takings.most_overlap_s(cast("Any", SimpleNamespace(retention_s=retention_s))) == most_s
+
+
+@dataclass
+class _Board:
+    """What the takings touch of a pipeline."""
+
+    track: Any
+    adopted: dict[PartitionKey, list[Any]] = field(default_factory=dict)
+    records: int = 0
+
+    @property
+    def tracks(self) -> dict[TopicPartition, Any]:
+        """The one partition."""
+        return {_PLACE: self.track}
+
+    def now(self) -> int:
+        """The store's time."""
+        return 5
+
+
+def _board(end: int) -> _Board:
+    scan = BaseScan(Base(start=0, end=end, leader=1), limit_s=60.0)
+    return _Board(SimpleNamespace(key=PartitionKey("id", 0), scan=scan, log_start=3))
+
+
+def test_a_range_without_records_is_taken_without_objects() -> None:
+    """What was compacted away leaves nothing behind, and the base goes on below it."""
+    board = _board(10)
+    offer = Offer(
+        generation=1,
+        key=board.track.key,
+        floor=1,
+        leader=1,
+        low=4,
+        high=10,
+        started_at=1,
+        ended_at=2,
+        took_ms=1,
+        objects=(),
+        run="r",
+    )
+    takings.take(cast("Any", board), board.track, offer)
+    assert board.track.scan.base.done == ((4, 10),)
+    assert (board.adopted, board.records) == ({}, 0)
+    assert not takings.end_empty(cast("Any", board), _PLACE)
+
+
+def test_a_base_of_which_nothing_is_left_ends() -> None:
+    """An empty log's base is complete without a read."""
+    board = _board(0)
+    assert takings.end_empty(cast("Any", board), _PLACE)
+    assert board.track.scan.base.complete
+
+
+@pytest.mark.parametrize(("end", "leader"), [(0, 2), (10, 1), (10, -1)])
+def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
+    """A complete base stays, and so does one whose leader is the same or not known."""
+    board = _board(end)
+    takings.end_empty(cast("Any", board), _PLACE)
+    before = board.track.scan.base
+    assert not takings.start_again(cast("Any", board), _PLACE, leader)
+    assert board.track.scan.base is before
+
+
+def test_a_new_leader_begins_anew() -> None:
+    """At today's log start; what was waiting to be committed is let go."""
+    board = _board(10)
+    board.adopted[board.track.key] = [object()]
+    assert takings.start_again(cast("Any", board), _PLACE, 2)
+    base = board.track.scan.base
+    assert (base.leader, base.start, base.done, board.adopted) == (2, 3, (), {})
+    assert not takings.start_again(cast("Any", board), TopicPartition("t", 1), 3)
