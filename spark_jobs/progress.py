@@ -2,8 +2,8 @@
 
 Two kinds, both JSON. `<plan hash>` says which run of the plan is at work and what it has come to. A run writes it
 before it fences the producers of earlier runs; a task reads it after it has fenced the one before it, and stops if it
-names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<partition>` says how far one source
-partition is; it is written in the same Kafka transaction as the records that it speaks of.
+names another run: so nobody who was fenced comes back. `<plan hash>/<topic id>/<task>` says how far one task is; it is
+written in the same Kafka transaction as the records that it speaks of.
 
 What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
 fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
@@ -29,6 +29,7 @@ from sink.source.client_config import Value, for_confluent
 from sink.source.cluster import LATEST, ClusterAdmin
 from sink.source.errors import ClusterTransientError, TopicExistsError
 from sink.source.fetched import TopicPartition as Place
+from spark_jobs.offset_map import Row, dump_rows, load_rows
 from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 
 TOPIC: Final = "_tandem_restore_progress"
@@ -71,34 +72,53 @@ class PlanState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionProgress:
-    """One source partition: all records below `next_offset` are in the target, `records` of them.
+class Strand:
+    """What one task has put into one partition of the target: records, in this order, with this hash (restore_hash).
 
-    `hash` is that of these records (see restore_hash). Target offsets are -1 where the broker did not tell.
+    `first` and `last` are target offsets, -1 if there is nothing.
+    """
+
+    records: int
+    hash: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """One task of a plan: mostly one source partition, `task`; several in one task have the lowest one's number.
+
+    Of each source partition, all records below `next_offsets` are in the target, but for `left_out` ones that the plan
+    does not want. `strands`: target partition -> what lies there. `rows` say where, after those of the page `page`.
     """
 
     plan: str
     topic_id: str
-    partition: int
+    task: int
     target: str
     target_topic_id: str
-    next_offset: int
-    records: int
+    next_offsets: Mapping[int, int]
+    strands: Mapping[int, Strand]
     tombstones: int
     null_keys: int
-    hash: str
-    first_target_offset: int
-    last_target_offset: int
+    left_out: int
+    page: str | None
+    rows: tuple[Row, ...]
 
     @property
     def key(self) -> str:
         """The record's key."""
-        return partition_key(self.plan, self.topic_id, self.partition)
+        return task_key(self.plan, self.topic_id, self.task)
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(strand.records for strand in self.strands.values())
 
 
-def partition_key(plan: str, topic_id: str, partition: int) -> str:
-    """Return the key of a partition's progress."""
-    return f"{plan}/{topic_id}/{partition}"
+def task_key(plan: str, topic_id: str, task: int) -> str:
+    """Return the key of a task's progress."""
+    return f"{plan}/{topic_id}/{task}"
 
 
 def encode_state(state: PlanState) -> bytes:
@@ -117,22 +137,22 @@ def encode_state(state: PlanState) -> bytes:
     )
 
 
-def encode_progress(progress: PartitionProgress) -> bytes:
-    """Return the value of a partition's record."""
+def encode_progress(progress: TaskProgress) -> bytes:
+    """Return the value of a task's record."""
     return _dump(
         {
             "plan": progress.plan,
             "topic_id": progress.topic_id,
-            "partition": progress.partition,
+            "task": progress.task,
             "target": progress.target,
             "target_topic_id": progress.target_topic_id,
-            "next_offset": progress.next_offset,
-            "records": progress.records,
+            "next_offsets": {str(number): offset for number, offset in progress.next_offsets.items()},
+            "strands": dump_strands(progress.strands),
             "tombstones": progress.tombstones,
             "null_keys": progress.null_keys,
-            "hash": progress.hash,
-            "first_target_offset": progress.first_target_offset,
-            "last_target_offset": progress.last_target_offset,
+            "left_out": progress.left_out,
+            "page": progress.page,
+            "rows": dump_rows(progress.rows),
         }
     )
 
@@ -164,25 +184,44 @@ def decode_state(value: bytes, where: str) -> PlanState:
     return state
 
 
-def decode_progress(value: bytes, where: str) -> PartitionProgress:
-    """Read the value of a partition's record. DamagedError names `where`."""
+def decode_progress(value: bytes, where: str) -> TaskProgress:
+    """Read the value of a task's record. DamagedError names `where`."""
     fields = Fields.of_bytes(value, where)
-    progress = PartitionProgress(
-        plan=fields.take("plan", str),
-        topic_id=fields.take("topic_id", str),
-        partition=fields.take("partition", int),
-        target=fields.take("target", str),
-        target_topic_id=fields.take("target_topic_id", str),
-        next_offset=fields.take("next_offset", int),
-        records=fields.take("records", int),
-        tombstones=fields.take("tombstones", int),
-        null_keys=fields.take("null_keys", int),
-        hash=fields.take("hash", str),
-        first_target_offset=fields.take("first_target_offset", int),
-        last_target_offset=fields.take("last_target_offset", int),
-    )
+    next_offsets: dict[str, Any] = fields.take("next_offsets", dict)
+    strands: dict[str, Any] = fields.take("strands", dict)
+    try:
+        progress = TaskProgress(
+            plan=fields.take("plan", str),
+            topic_id=fields.take("topic_id", str),
+            task=fields.take("task", int),
+            target=fields.take("target", str),
+            target_topic_id=fields.take("target_topic_id", str),
+            next_offsets={int(number): int(offset) for number, offset in next_offsets.items()},
+            strands=load_strands(strands),
+            tombstones=fields.take("tombstones", int),
+            null_keys=fields.take("null_keys", int),
+            left_out=fields.take("left_out", int),
+            page=fields.take("page", str, None),
+            rows=load_rows(fields.take("rows", list), where),
+        )
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return progress
+
+
+def dump_strands(strands: Mapping[int, Strand]) -> dict[str, Any]:
+    """Return strands as JSON has them."""
+    return {str(number): [item.records, item.hash, item.first, item.last] for number, item in strands.items()}
+
+
+def load_strands(document: Mapping[str, Any]) -> dict[int, Strand]:
+    """Return what `dump_strands` made. TypeError or ValueError for anything else."""
+    return {int(number): _strand(*item) for number, item in document.items()}
+
+
+def _strand(records: int, digest: str, first: int, last: int) -> Strand:
+    return Strand(records=int(records), hash=str(digest), first=int(first), last=int(last))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,24 +229,24 @@ class Progress:
     """All that the topic says, the latest per key."""
 
     plans: dict[str, PlanState] = field(default_factory=dict)
-    partitions: dict[str, PartitionProgress] = field(default_factory=dict)
+    tasks: dict[str, TaskProgress] = field(default_factory=dict)
 
     def take(self, key: str, value: bytes | None) -> None:
         """Take the next record. DamagedError if it can't be read."""
         where = f"{TOPIC}, key {key}"
         if "/" in key:
             if value is None:
-                self.partitions.pop(key, None)
+                self.tasks.pop(key, None)
             else:
-                self.partitions[key] = decode_progress(value, where)
+                self.tasks[key] = decode_progress(value, where)
         elif value is None:
             self.plans.pop(key, None)
         else:
             self.plans[key] = decode_state(value, where)
 
-    def of_plan(self, plan: str) -> list[PartitionProgress]:
-        """Return the progress of all partitions of a plan."""
-        return [item for item in self.partitions.values() if item.plan == plan]
+    def of_plan(self, plan: str) -> list[TaskProgress]:
+        """Return the progress of all tasks of a plan."""
+        return [item for item in self.tasks.values() if item.plan == plan]
 
 
 class View(Enum):

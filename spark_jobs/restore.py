@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 from backup_avro.errors import PermanentError, RefusedError
 from sink.chain import pins
 from sink.chain.reader import ChainReader
+from spark_jobs import offset_map, restore_check, restore_load, restore_plan, restore_record
 from spark_jobs import progress as marks
-from spark_jobs import restore_check, restore_load, restore_plan
 from spark_jobs.cluster import Cluster
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore_check import Checked, CheckTask
+from spark_jobs.restore_check import Checked, CheckTask, Expected
 from spark_jobs.restore_choice import Options, plan_again, plan_of
 from spark_jobs.restore_load import Loaded, LoadTask
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
@@ -68,8 +68,12 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds."""
+    """What was done. `mismatches` is empty if and only if the target holds exactly what the backup holds.
 
+    `id` names the restore: its record and its offset map lie in the store under it.
+    """
+
+    id: str
     plan: RestorePlan
     topics: tuple[TopicReport, ...]
     mismatches: tuple[Checked, ...]
@@ -137,7 +141,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
 
 
-def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.PartitionProgress]:
+def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
     """Return the progress of `plan` that speaks of the topics as they are now."""
     ids = {target.topic_id for target in targets.values()}
     return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
@@ -146,13 +150,12 @@ def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTop
 def _refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
     for item in _present(found, plan, targets):
         target = targets[item.target]
-        if target.starts[item.partition] > max(item.first_target_offset, 0) or (
-            target.ends[item.partition] <= item.last_target_offset
-        ):
-            raise RefusedError(
-                f"{item.target}-{item.partition} lost records that an earlier run of this restore wrote",
-                remedy="delete the target topic and restore from the start",
-            )
+        for number, strand in item.strands.items():
+            if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
+                raise RefusedError(
+                    f"{item.target}-{number} lost records that an earlier run of this restore wrote",
+                    remedy="delete the target topic and restore from the start",
+                )
 
 
 def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
@@ -266,8 +269,11 @@ class _Run:
             check_seconds = time.monotonic() - began
         mismatches = tuple(item for item in checked if not item.same)
         if not mismatches:
+            if checked:
+                self._leave_record(loaded, targets)
             self._set_recorded(targets)
         return Report(
+            id=self._id(targets),
             plan=self._plan,
             topics=tuple(self._report(topic, loaded) for topic in self._plan.topics),
             mismatches=mismatches,
@@ -338,25 +344,28 @@ class _Run:
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
         tasks = [
-            self._task(topic, targets[topic.target].topic_id, number)
-            for topic in self._plan.topics
-            for number in range(len(topic.partitions))
+            self._task(topic, targets, number) for topic in self._plan.topics for number in range(len(topic.partitions))
         ]
         with self._following():
             found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
         return _sound(found)
 
-    def _task(self, topic: TopicPlan, target_topic_id: str, number: int) -> LoadTask:
+    def _id(self, targets: Mapping[str, TargetTopic]) -> str:
+        return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
+
+    def _task(self, topic: TopicPlan, targets: Mapping[str, TargetTopic], number: int) -> LoadTask:
         item = topic.partitions[number]
         pace = self._options.pace
         return LoadTask(
             plan=self._plan.hash,
             run=self._run,
+            pair=self._plan.pair,
+            restore=self._id(targets),
             topic=topic.source.name,
             topic_id=item.key.topic_id,
             partition=item.key.partition,
             target=topic.target,
-            target_topic_id=target_topic_id,
+            target_topic_id=targets[topic.target].topic_id,
             transactional_id=restore_plan.transactional_id(self._plan.hash, item.key.topic_id, item.key.partition),
             slices=item.slices,
             store=self._address,
@@ -394,25 +403,57 @@ class _Run:
     def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         self._told.phase("verifying")
         targets = self._target.look(targets)
-        known = {(item.target, item.partition): item for item in loaded}
-        tasks = []
-        for name, target in targets.items():
-            for number, end in target.ends.items():
-                item = known.get((name, number))
-                tasks.append(
-                    CheckTask(
-                        target=name,
-                        target_topic_id=target.topic_id,
-                        partition=number,
-                        start=target.starts[number],
-                        end=end,
-                        records=item.records if item else 0,
-                        hash=item.hash if item else restore_load.EMPTY_HASH,
-                        cluster=self._cluster,
-                    )
-                )
+        tasks = [
+            CheckTask(
+                target=name,
+                target_topic_id=target.topic_id,
+                partition=number,
+                start=target.starts[number],
+                end=end,
+                expected=expected,
+                shared=len(expected) > 1,
+                store=self._address,
+                cluster=self._cluster,
+            )
+            for name, target in targets.items()
+            for number, end in target.ends.items()
+            for expected in [_expected(loaded, name, number)]
+        ]
         found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect()
         return _sound(found)
+
+    def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
+        """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
+        record = restore_record.RestoreRecord(
+            id=self._id(targets),
+            pair=self._plan.pair,
+            plan=self._plan.hash,
+            generation=self._plan.generation,
+            seq=self._plan.seq,
+            as_of=None if self._plan.past is None else self._plan.past.at,
+            at=self._now(),
+            target_cluster=self._target.admin.cluster_id(),
+            topics=tuple(
+                restore_record.TopicRecord(
+                    name=topic.source.name,
+                    topic_id=topic.source.topic_id,
+                    partitions=topic.source.partitions,
+                    target=topic.target,
+                    target_topic_id=targets[topic.target].topic_id,
+                    ends={item.key.partition: item.end for item in topic.partitions},
+                    tasks=tuple(
+                        restore_record.TaskRecord(task=item.partition, strands=item.strands, page=item.page)
+                        for item in loaded
+                        if item.target == topic.target
+                    ),
+                )
+                for topic in self._plan.topics
+            ),
+            groups=self._plan.groups,
+        )
+        self._address.open().put_if_absent(
+            restore_record.record_key(record.pair, record.id), restore_record.encode(record)
+        )
 
     def _as_recorded(self) -> list[Loaded]:
         """Return what was loaded and checked before, when only the config is left to be set."""
@@ -457,6 +498,16 @@ class _Run:
         )
 
 
+def _expected(loaded: Iterable[Loaded], target: str, partition: int) -> tuple[Expected, ...]:
+    """Return what the tasks have put into one partition of the target."""
+    return tuple(
+        Expected(what=f"{item.topic}-{item.partition}", records=strand.records, hash=strand.hash, page=item.page)
+        for item in loaded
+        for number, strand in item.strands.items()
+        if (item.target, number) == (target, partition)
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failed:
     """A failure that Spark must not repeat: it would be the same again."""
@@ -486,7 +537,7 @@ def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
 def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
     for task in tasks:
         try:
-            yield restore_check.check(task)
+            yield from restore_check.check(task)
         except PermanentError as error:
             yield _Failed(error=error)
 

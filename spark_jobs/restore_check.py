@@ -2,21 +2,27 @@
 
 The way back is the sink's own, undecoded batches and the transcoder: unlike the usual clients it takes header names
 that are no UTF-8, which no broker refuses.
+
+What one task put into a partition that was empty is all there is in it. Where several tasks did, or something was there
+before, the rows of the offset map say whose each record is, and each task's records are looked at in their order.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from backup_avro.errors import PermanentError, TimedOutError
-from backup_avro.record import decode_body
+from backup_avro.record import Record, decode_body
 from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
-from spark_jobs import restore_hash
+from sink.transcode.segment import Segment
+from spark_jobs import offset_map, offset_pages, restore_hash
 from spark_jobs.cluster import Cluster
+from spark_jobs.offset_map import Row
+from spark_jobs.read import StoreAddress
 
 _POLL_S: Final = 1.0
 
@@ -26,26 +32,41 @@ class TargetChangedError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What one task put there. `page` is the last page of its offset map. `what` names it for people."""
+
+    what: str
+    records: int
+    hash: str
+    page: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """Read the target's partition from `start`, its log start, to `end`, its high watermark."""
+    """Read the target's partition from `start` to `end`, its high watermark.
+
+    Unless `shared`, there is nothing in it but what one task has put there, or nothing at all.
+    """
 
     target: str
     target_topic_id: str
     partition: int
     start: int
     end: int
-    records: int
-    hash: str
+    expected: tuple[Expected, ...]
+    shared: bool
+    store: StoreAddress
     cluster: Cluster
     stall_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found on the target beside what was loaded."""
+    """What was found on the target beside what was loaded, by one task. `what` None: records that nobody loaded."""
 
     target: str
     partition: int
+    what: str | None
     records: int
     hash: str
     expected_records: int
@@ -58,36 +79,132 @@ class Checked:
         return self.records == self.expected_records and self.hash == self.expected_hash
 
 
-def check(task: CheckTask) -> Checked:
+def check(task: CheckTask) -> list[Checked]:
     """Read, count and hash what is committed.
 
     Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
     """
     began = time.monotonic()
-    reading = _Reading(task)
+    expected = task.expected or (Expected(what="nothing", records=0, hash=restore_hash.START.hex(), page=None),)
+    tallies: _Tallies = _Apart.of(task) if task.shared else _Together()
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
-            reading.read(fetcher)
-    return Checked(
-        target=task.target,
-        partition=task.partition,
-        records=reading.records,
-        hash=reading.state.hex(),
-        expected_records=task.records,
-        expected_hash=task.hash,
-        seconds=time.monotonic() - began,
-    )
+            _Reading(task, tallies).read(fetcher)
+    found = tallies.found(len(expected))
+    seconds = time.monotonic() - began
+    checked = [
+        Checked(
+            target=task.target,
+            partition=task.partition,
+            what=item.what,
+            records=tally.records,
+            hash=tally.state.hex(),
+            expected_records=item.records,
+            expected_hash=item.hash,
+            seconds=seconds,
+        )
+        for item, tally in zip(expected, found, strict=True)
+    ]
+    if task.shared and tallies.strangers:
+        checked.append(
+            Checked(
+                target=task.target,
+                partition=task.partition,
+                what=None,
+                records=tallies.strangers,
+                hash="",
+                expected_records=0,
+                expected_hash="",
+                seconds=seconds,
+            )
+        )
+    return checked
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """Records so far, and their hash."""
+
+    records: int = 0
+    state: bytes = restore_hash.START
+
+    def add(self, record: Record) -> None:
+        self.state = restore_hash.advance(self.state, record.timestamp, record.key, record.value, record.headers)
+        self.records += 1
+
+
+class _Tallies(Protocol):
+    """Counts what is read."""
+
+    strangers: int
+
+    def take(self, segment: Segment) -> None:
+        """Take the next records, by offset."""
+
+    def found(self, count: int) -> list[_Tally]:
+        """Return what was read of each of the `count` tasks."""
+
+
+class _Together:
+    """One tally: all is one task's."""
+
+    def __init__(self) -> None:
+        self.strangers = 0
+        self._tally = _Tally()
+
+    def take(self, segment: Segment) -> None:
+        for record in decode_body(segment.body, segment.records):
+            self._tally.add(record)
+
+    def found(self, count: int) -> list[_Tally]:
+        assert count == 1
+        return [self._tally]
+
+
+class _Apart:
+    """A tally for each task, by the rows of their offset maps, which lie apart from one another."""
+
+    def __init__(self, rows: list[tuple[Row, int]], count: int) -> None:
+        """`rows` in the order of their target offsets, each with the number of its task."""
+        self.strangers = 0
+        self._rows = iter(rows)
+        self._row, self._owner = next(self._rows, _NO_ROW)
+        self._tallies = [_Tally() for _ in range(count)]
+
+    @classmethod
+    def of(cls, task: CheckTask) -> _Apart:
+        store = task.store.open()
+        rows = [
+            (row, number)
+            for number, item in enumerate(task.expected)
+            for row in offset_map.into(offset_pages.read(store, item.page), task.partition)
+        ]
+        return cls(sorted(rows, key=lambda item: item[0].base), len(task.expected))
+
+    def take(self, segment: Segment) -> None:
+        for record in decode_body(segment.body, segment.records):
+            while self._owner >= 0 and record.offset >= self._row.end:
+                self._row, self._owner = next(self._rows, _NO_ROW)
+            if self._owner >= 0 and record.offset >= self._row.base:
+                self._tallies[self._owner].add(record)
+            else:
+                self.strangers += 1
+
+    def found(self, count: int) -> list[_Tally]:
+        return self._tallies or [_Tally() for _ in range(count)]
+
+
+_NO_ROW: Final = (Row(0, 0, 0, 0, 0, 0), -1)
 
 
 class _Reading:
-    """How far one partition is read, and the hash so far."""
+    """How far one partition is read."""
 
-    def __init__(self, task: CheckTask) -> None:
+    def __init__(self, task: CheckTask, tallies: _Tallies) -> None:
         self._task = task
+        self._tallies = tallies
         self._transcoder = best_transcoder()
         self._at = task.start
-        self.records = 0
-        self.state = restore_hash.START
 
     def read(self, fetcher: RawFetcher) -> None:
         task = self._task
@@ -120,12 +237,8 @@ class _Reading:
             aborted=event.aborted,
             read_committed=True,
         )
-        state = self.state
         for segment in found.segments:
-            for record in decode_body(segment.body, segment.records):
-                state = restore_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
-            self.records += segment.records
-        self.state = state
+            self._tallies.take(segment)
         self._at = max(self._at, event.end_offset if event.drained else found.next_offset)
 
 

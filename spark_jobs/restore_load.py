@@ -1,4 +1,4 @@
-"""Loading one source partition, on a worker.
+"""Loading one task of a restore, mostly one source partition, on a worker.
 
 A load is a loop over transactions. Each holds record batches and the progress that speaks of them, so after any end
 (an error here, kill -9, a lost machine) the next one to open the transactional id starts where the last commit ended.
@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from backup_avro.errors import DamagedError, RefusedError, TransientError
-from backup_avro.record import Record, decode_body
+from backup_avro.record import decode_body
 from backup_avro.selection import Slice
+from sink.object_store import ObjectStore
 from sink.transcode.batch import Compression
-from sink.transcode.reverse import BuiltBatch, build_batches
+from sink.transcode.reverse import build_batches
+from spark_jobs import offset_pages, restore_hash
 from spark_jobs import progress as marks
-from spark_jobs import restore_hash
 from spark_jobs.cluster import Cluster
-from spark_jobs.produce import BatchProducer, Sent
-from spark_jobs.progress import PartitionProgress, ProgressReader, State, View
+from spark_jobs.offset_map import PAGE_ROWS, Row
+from spark_jobs.produce import BatchProducer, ProduceError, Sent
+from spark_jobs.progress import ProgressReader, State, Strand, TaskProgress, View
 from spark_jobs.read import Body, ObjectReader, StoreAddress
 
 _LOG = structlog.get_logger()
-
-#: The hash of a partition without records.
-EMPTY_HASH: Final = restore_hash.START.hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +47,12 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTask:
-    """One source partition. `slices` are in offset order and don't overlap."""
+    """One source partition. `slices` are in offset order and don't overlap. `restore` names the offset map."""
 
     plan: str
     run: str
+    pair: str
+    restore: str
     topic: str
     topic_id: str
     partition: int
@@ -71,17 +72,27 @@ class LoadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What is in the target of one source partition after the load; `resumed` records were there before this run."""
+    """What is in the target of one task after the load; `resumed` records were there before this run.
+
+    `strands`: target partition -> what lies there. `page` is the last page of the task's offset map.
+    """
 
     topic: str
+    topic_id: str
     partition: int
     target: str
-    records: int
+    strands: Mapping[int, Strand]
     tombstones: int
     null_keys: int
-    hash: str
+    left_out: int
+    page: str | None
     resumed: int
     seconds: float
+
+    @property
+    def records(self) -> int:
+        """Records in the target."""
+        return sum(strand.records for strand in self.strands.values())
 
 
 def load(task: LoadTask) -> Loaded:
@@ -140,45 +151,65 @@ class _Attempt:
                 _check_run(task, plans)
                 start = self._start()
                 self.resumed = start.records
-                self.committed = start.next_offset
+                self.committed = sum(start.next_offsets.values())
                 done = self._load(producer, start)
             finally:
                 producer.discard()
-        return loaded(done, topic=task.topic, resumed=start.records)
+        page = _last_page(task.store.open(), task, done)
+        return loaded(replace(done, page=page), topic=task.topic, resumed=start.records)
 
-    def _start(self) -> PartitionProgress:
+    def _start(self) -> TaskProgress:
         task = self._task
-        key = marks.partition_key(task.plan, task.topic_id, task.partition)
+        key = marks.task_key(task.plan, task.topic_id, task.partition)
         with marks.following(task.cluster.props, View.COMMITTED, only=task.plan) as follower:
-            found = follower.catch_up().partitions.get(key)
+            found = follower.catch_up().tasks.get(key)
         if found is None or found.target_topic_id != task.target_topic_id:
             return _fresh(task)
         return found
 
-    def _load(self, producer: BatchProducer, start: PartitionProgress) -> PartitionProgress:
+    def _load(self, producer: BatchProducer, start: TaskProgress) -> TaskProgress:
         task = self._task
         if task.partition not in producer.know(task.target):
             raise RefusedError(f"{task.target} has no partition {task.partition} any more")
         producer.know(marks.TOPIC)
         transaction: _Transaction | None = None
         done = start
-        for body in _merged(_bodies(self._reader, task.slices, start.next_offset), task.pace.batch_bytes):
-            records = decode_body(body.body, body.records)
-            for batch in build_batches(
-                body.body,
-                body.records,
-                max_batch_bytes=task.pace.batch_bytes,
-                max_batch_records=task.pace.batch_records,
-                compression=task.pace.compression,
-            ):
-                if transaction is None:
-                    transaction = _Transaction(producer, task, done)
-                transaction.add(batch, records)
-                if transaction.due():
-                    done = transaction.commit()
-                    self.committed = done.next_offset
-                    transaction = None
+        for unit in self._units(start):
+            if transaction is None:
+                transaction = _Transaction(producer, task, done)
+            transaction.add(unit)
+            if transaction.due():
+                done = transaction.commit()
+                self.committed = sum(done.next_offsets.values())
+                transaction = None
         return done if transaction is None else transaction.commit()
+
+    def _units(self, start: TaskProgress) -> Iterator[Unit]:
+        task = self._task
+        bodies = _bodies(self._reader, task.slices, start.next_offsets.get(task.partition, 0))
+        for body in _merged(bodies, task.pace.batch_bytes):
+            yield Unit(source=task.partition, chunks=(Chunk(body=body, target=task.partition),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Records of one source partition, in offset order, for one partition of the target."""
+
+    body: Body
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a transaction holds whole: all that comes of some records of one source partition.
+
+    `next_offset` is that after the last of these records, None if it is in the chunks.
+    """
+
+    source: int
+    chunks: tuple[Chunk, ...]
+    next_offset: int | None = None
+    left_out: int = 0
 
 
 def _check_run(task: LoadTask, follower: ProgressReader) -> None:
@@ -190,36 +221,81 @@ def _check_run(task: LoadTask, follower: ProgressReader) -> None:
         )
 
 
-def _fresh(task: LoadTask) -> PartitionProgress:
-    return PartitionProgress(
+def _fresh(task: LoadTask) -> TaskProgress:
+    return TaskProgress(
         plan=task.plan,
         topic_id=task.topic_id,
-        partition=task.partition,
+        task=task.partition,
         target=task.target,
         target_topic_id=task.target_topic_id,
-        next_offset=0,
-        records=0,
+        next_offsets={},
+        strands={},
         tombstones=0,
         null_keys=0,
-        hash=EMPTY_HASH,
-        first_target_offset=-1,
-        last_target_offset=-1,
+        left_out=0,
+        page=None,
+        rows=(),
     )
 
 
-def loaded(done: PartitionProgress, *, topic: str, resumed: int) -> Loaded:
-    """Return what a partition's progress says, as the result of a load."""
+def loaded(done: TaskProgress, *, topic: str, resumed: int) -> Loaded:
+    """Return what a task's progress says, as the result of a load."""
     return Loaded(
         topic=topic,
-        partition=done.partition,
+        topic_id=done.topic_id,
+        partition=done.task,
         target=done.target,
-        records=done.records,
+        strands=done.strands,
         tombstones=done.tombstones,
         null_keys=done.null_keys,
-        hash=done.hash,
+        left_out=done.left_out,
+        page=done.page,
         resumed=resumed,
         seconds=0.0,
     )
+
+
+def _last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
+    """Put the rows that are not in a page yet into one, and return the key of the last page."""
+    if not done.rows:
+        return done.page
+    return offset_pages.write(
+        store,
+        done.rows,
+        done.page,
+        pair=task.pair,
+        restore=task.restore,
+        topic_id=task.topic_id,
+        task=task.partition,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Strand:
+    """A strand while it grows."""
+
+    records: int = 0
+    state: bytes = restore_hash.START
+    first: int = -1
+    last: int = -1
+
+    @classmethod
+    def of(cls, strand: Strand) -> _Strand:
+        return cls(records=strand.records, state=bytes.fromhex(strand.hash), first=strand.first, last=strand.last)
+
+    def done(self) -> Strand:
+        return Strand(records=self.records, hash=self.state.hex(), first=self.first, last=self.last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OnItsWay:
+    """A batch that the broker has not confirmed yet."""
+
+    sent: Sent
+    source: int
+    target: int
+    first: int
+    last: int
 
 
 class _Transaction:
@@ -229,7 +305,7 @@ class _Transaction:
         self,
         producer: BatchProducer,
         task: LoadTask,
-        before: PartitionProgress,
+        before: TaskProgress,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._producer = producer
@@ -237,69 +313,96 @@ class _Transaction:
         self._before = before
         self._clock = clock
         self._began = clock()
-        self._waiting: deque[Sent] = deque()
+        self._waiting: deque[_OnItsWay] = deque()
         self._in_flight = 0
         self._sent = 0
-        self._next = before.next_offset
-        self._records = before.records
+        self._next = dict(before.next_offsets)
+        self._strands = {number: _Strand.of(strand) for number, strand in before.strands.items()}
         self._tombstones = before.tombstones
         self._null_keys = before.null_keys
-        self._hash = bytes.fromhex(before.hash)
-        self._first = before.first_target_offset
-        self._last = before.last_target_offset
+        self._left_out = before.left_out
+        self._rows = list(before.rows)
         producer.begin()
 
-    def add(self, batch: BuiltBatch, records: Iterator[Record]) -> None:
-        """Send a batch; `records` are the same records, decoded on their own, for hash and counts."""
-        task = self._task
-        if batch.first_offset < self._next:
-            raise DamagedError(
-                f"{task.place}: offset {batch.first_offset} comes after {self._next - 1}",
-                remedy="`tandem verify` shows the extent; restore from another generation with --generation",
-            )
-        state = self._hash
-        for _ in range(batch.records):
-            record = next(records)
+    def add(self, unit: Unit) -> None:
+        """Send all of a unit."""
+        after = unit.next_offset
+        for chunk in unit.chunks:
+            last = self._add(unit.source, chunk)
+            if unit.next_offset is None:
+                after = last + 1
+        if after is not None:
+            self._next[unit.source] = after
+        self._left_out += unit.left_out
+
+    def _add(self, source: int, chunk: Chunk) -> int:
+        """Send a chunk; return its last source offset."""
+        task, body = self._task, chunk.body
+        strand = self._strands.setdefault(chunk.target, _Strand())
+        state = strand.state
+        for record in decode_body(body.body, body.records):
             state = restore_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
             self._tombstones += record.value is None
             self._null_keys += record.key is None
-        self._hash = state
-        sent = self._producer.append(task.target, task.partition, batch.data, batch.records)
-        self._waiting.append(sent)
-        self._in_flight += sent.size
-        self._sent += sent.size
-        self._records += batch.records
-        self._next = batch.last_offset + 1
-        while self._in_flight > task.pace.in_flight_bytes:
-            self._confirm()
+        strand.state = state
+        strand.records += body.records
+        last = -1
+        for batch in build_batches(
+            body.body,
+            body.records,
+            max_batch_bytes=task.pace.batch_bytes,
+            max_batch_records=task.pace.batch_records,
+            compression=task.pace.compression,
+        ):
+            if batch.first_offset < self._next.get(source, 0):
+                raise DamagedError(
+                    f"{task.place}: offset {batch.first_offset} comes after {self._next[source] - 1}",
+                    remedy="`tandem verify` shows the extent; restore from another generation with --generation",
+                )
+            last = batch.last_offset
+            sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
+            self._waiting.append(
+                _OnItsWay(sent=sent, source=source, target=chunk.target, first=batch.first_offset, last=last)
+            )
+            self._in_flight += sent.size
+            self._sent += sent.size
+            while self._in_flight > task.pace.in_flight_bytes:
+                self._confirm()
+        return last
 
     def _confirm(self) -> None:
-        sent = self._waiting.popleft()
-        base = sent.base_offset(self._task.pace.answer_seconds)
-        self._in_flight -= sent.size
-        if base >= 0:
-            self._first = base if self._first < 0 else self._first
-            self._last = base + sent.records - 1
+        item = self._waiting.popleft()
+        base = item.sent.base_offset(self._task.pace.answer_seconds)
+        self._in_flight -= item.sent.size
+        if base < 0:
+            # A repeated request of which the broker knows that it had it, but not where it put it.
+            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+        strand = self._strands[item.target]
+        strand.first = base if strand.first < 0 else strand.first
+        strand.last = base + item.sent.records - 1
+        self._rows.append(Row(item.source, item.first, item.last, item.target, base, item.sent.records))
 
     def due(self) -> bool:
         """Whether it is large or old enough to be committed."""
         pace = self._task.pace
         return self._sent >= pace.commit_bytes or self._clock() - self._began >= pace.commit_seconds
 
-    def commit(self) -> PartitionProgress:
+    def commit(self) -> TaskProgress:
         """Wait for all batches, send the progress, commit. On any error nobody knows: the progress tells later."""
         while self._waiting:
             self._confirm()
         after = replace(
             self._before,
-            next_offset=self._next,
-            records=self._records,
+            next_offsets=self._next,
+            strands={number: strand.done() for number, strand in self._strands.items()},
             tombstones=self._tombstones,
             null_keys=self._null_keys,
-            hash=self._hash.hex(),
-            first_target_offset=self._first,
-            last_target_offset=self._last,
+            left_out=self._left_out,
+            rows=tuple(self._rows),
         )
+        if len(after.rows) >= PAGE_ROWS:
+            # Before the commit: what the progress names is there. If the commit fails, nobody names the page.
+            after = replace(after, page=_last_page(self._task.store.open(), self._task, after), rows=())
         self._producer.send(marks.TOPIC, marks.PARTITION, key=after.key.encode(), value=marks.encode_progress(after))
         self._producer.commit()
         return after

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backup_avro import layout
-from backup_avro.chain import PartitionKey, Topic, iso
+from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.moments import LAGGING_MS, PastState
@@ -172,6 +172,7 @@ class RestorePlan:
     """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
 
     `basis`: generation -> the last chain entry that was read of it, for each generation that anything is taken from.
+    `groups` are the offsets that consumer groups had committed as of then, on what is restored.
     """
 
     pair: str
@@ -184,6 +185,7 @@ class RestorePlan:
     damaged: Mapping[int, str] = field(default_factory=dict)
     past: PastState | None = None
     asked: int | None = None
+    groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -302,8 +304,20 @@ def make_plan(
         past=past,
         asked=asked,
         damaged=dict(damaged or {}),
+        groups=_groups(generations, selection),
         hash=_hash(pair, selection, plans),
     )
+
+
+def _groups(generations: Iterable[Generation], selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
+    """Return what groups had committed on the selected partitions, as the generation that is rested on has it."""
+    state = next(state for state in generations if state.number == selection.generation)
+    selected = {item.key for item in selection.partitions}
+    found = {
+        name: tuple(item for key, item in sorted(offsets.items()) if key in selected)
+        for name, offsets in sorted(state.groups.items())
+    }
+    return {name: offsets for name, offsets in found.items() if offsets}
 
 
 def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, selection: Selection) -> None:

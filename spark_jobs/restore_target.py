@@ -62,12 +62,12 @@ class Target:
     def progress(self, *, settled: bool) -> Progress:
         """Return what earlier restores left, nothing if there was none.
 
-        Plans are always up to date; of partitions, unless `settled`, what is committed below all open transactions.
+        Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions.
         """
         if not marks.exists(self.admin):
             return Progress()
         with marks.following(self.props, View.PLANS) as plans, marks.following(self.props, View.COMMITTED) as all_:
-            return Progress(plans=plans.catch_up().plans, partitions=all_.catch_up(settled=settled).partitions)
+            return Progress(plans=plans.catch_up().plans, tasks=all_.catch_up(settled=settled).tasks)
 
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
         """Create the topic, or prepare the empty one that is there, for loading."""

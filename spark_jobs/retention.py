@@ -29,7 +29,6 @@ from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, T
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOT_INSTANCES: Final = frozenset({"generations", "pins", "checkpoints", "releases"})
 #: Keys in one REWRITE entry, or in one call of the store's delete.
 _AT_ONCE: Final = 1000
 
@@ -105,7 +104,7 @@ class Janitor:
     def _folders(self) -> Iterator[str]:
         """Yield the data prefixes that hold something."""
         for instance in self._store.list_folders(f"{self._pair}/"):
-            if instance not in _NOT_INSTANCES:
+            if instance not in layout.FOLDERS:
                 for folder in self._store.list_folders(f"{self._pair}/{instance}/"):
                     yield f"{self._pair}/{instance}/{folder}/"
 

@@ -15,6 +15,9 @@ _CLAIM = re.compile(r"(\d{8})\.json")
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json")
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
+#: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
+FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores"})
+
 
 def check_name(name: str, what: str) -> str:
     """Return `name` if it may stand in a key as a pair, instance or pin; ConfigError otherwise."""
@@ -87,6 +90,11 @@ def outcomes_prefix(pair: str) -> str:
 def release_key(pair: str, number: int) -> str:
     """Return the key of a release: what a person let go of."""
     return f"{pair}/releases/{number:08d}.json"
+
+
+def restore_prefix(pair: str, restore: str) -> str:
+    """Return the folder of what a restore leaves behind: its report and its offset map."""
+    return f"{pair}/restores/{check_name(restore, 'restore')}/"
 
 
 def data_prefix(pair: str, instance: str, generation: int) -> str:

@@ -76,6 +76,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
     ends = {(topic.target, item.key.partition): item.end for topic in report.plan.topics for item in topic.partitions}
     body = {
         "dryRun": False,
+        "id": report.id,
         "pair": report.plan.pair,
         "generation": report.plan.generation,
         "seq": report.plan.seq,
@@ -102,8 +103,18 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
                         "records": item.records,
                         "tombstones": item.tombstones,
                         "nullKeys": item.null_keys,
-                        "sha256": item.hash,
+                        "leftOut": item.left_out,
                         "resumed": item.resumed,
+                        "into": [
+                            {
+                                "partition": number,
+                                "records": strand.records,
+                                "sha256": strand.hash,
+                                "firstOffset": strand.first,
+                                "lastOffset": strand.last,
+                            }
+                            for number, strand in sorted(item.strands.items())
+                        ],
                         "seconds": round(item.seconds, 1),
                     }
                     for item in topic.partitions
@@ -116,6 +127,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
             {
                 "target": item.target,
                 "partition": item.partition,
+                "from": item.what,
                 "records": item.records,
                 "expectedRecords": item.expected_records,
                 "sha256": item.hash,
@@ -162,7 +174,7 @@ def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
     yield (
         f"restored and verified {report.records} records in {output.duration(seconds)} "
         f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
-        f"verify {output.duration(report.check_seconds)})"
+        f"verify {output.duration(report.check_seconds)}); its id is {report.id}"
     )
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticCustomError
 
+from backup_avro import layout
 from controller.config.values import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _INTERNAL: Final = frozenset(
         "__remote_log_metadata",
     }
 )
-_FOLDERS: Final = frozenset({"generations", "pins", "checkpoints", "releases"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}
@@ -156,7 +156,7 @@ def whole(config: Config) -> Iterator[Problem]:
         yield "instances", f"must be two different names, not {len(config.instances)}: [{', '.join(config.instances)}]"
         return
     for name in config.instances:
-        if name in _FOLDERS:
+        if name in layout.FOLDERS:
             yield "instances", f"{name} is the name of a folder in the store; choose another"
     names = " and ".join(config.instances)
     if config.instance is not None and config.instance not in config.instances:

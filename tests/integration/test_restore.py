@@ -406,6 +406,8 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     zombie = LoadTask(
         plan=old.plan,
         run=old.run,
+        pair=PAIR,
+        restore="r1",
         topic=topic_name,
         topic_id=next(iter(old.sources)),
         partition=0,

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,12 @@ from test_restore import read_all, rows_of
 from controller.sandbox.kafka import KafkaServer
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings, open_store
+from spark_jobs import offset_pages
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore_check import CheckTask, check
+from spark_jobs.restore_check import CheckTask, Expected, check
 from spark_jobs.restore_load import LoadTask, Pace
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_target import Target
@@ -168,6 +171,8 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     task = LoadTask(
         plan=plan.hash,
         run="one",
+        pair=PAIR,
+        restore="r1",
         topic="orders",
         topic_id=topic.source.topic_id,
         partition=0,
@@ -203,11 +208,18 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         partition=0,
         start=0,
         end=end,
-        records=loaded.records,
-        hash=loaded.hash,
+        expected=(Expected(what="it", records=loaded.records, hash=loaded.strands[0].hash, page=loaded.page),),
+        shared=False,
+        store=task.store,
         cluster=task.cluster,
     )
-    assert check(check_task).same
+    assert [item.same for item in check(check_task)] == [True]
+    # By the rows of the offset map the same records are found again.
+    assert [item.same for item in check(replace(check_task, shared=True))] == [True]
+    store = task.store.open()
+    rows = sorted(offset_pages.read(store, loaded.page))
+    assert sum(row.records for row in rows) == _WORKER_COUNT
+    assert all(before.last < after.first and before.end <= after.base for before, after in pairwise(rows))
 
 
 def test_nothing_is_lost_and_nothing_is_twice(tmp_path: Path, kafka: KafkaServer, topic_name: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from backup_avro.errors import DamagedError
 from spark_jobs import progress as marks
-from spark_jobs.progress import PartitionProgress, PlanState, Progress, State
+from spark_jobs.offset_map import Row
+from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
 
 _STATE = PlanState(
     plan="abc",
@@ -21,19 +22,19 @@ _STATE = PlanState(
     sources={"id-1": 3},
     at=1_700_000_000_000,
 )
-_PARTITION = PartitionProgress(
+_TASK = TaskProgress(
     plan="abc",
     topic_id="id-1",
-    partition=2,
+    task=2,
     target="orders.restored",
     target_topic_id="id-2",
-    next_offset=2**40,
-    records=1000,
+    next_offsets={2: 2**40},
+    strands={2: Strand(records=1000, hash="00" * 32, first=0, last=1003)},
     tombstones=7,
     null_keys=1,
-    hash="00" * 32,
-    first_target_offset=0,
-    last_target_offset=1003,
+    left_out=3,
+    page="orders/restores/x/offsets/id-1+2+aa.json",
+    rows=(Row(2, 5, 2**40 - 1, 2, 4, 1000),),
 )
 
 
@@ -44,10 +45,10 @@ def test_a_plan_comes_back(state: State) -> None:
     assert marks.decode_state(marks.encode_state(wanted), "here") == wanted
 
 
-def test_a_partition_comes_back() -> None:
-    """What is written about a partition is read as it was, under a key that names plan, topic id and partition."""
-    assert marks.decode_progress(marks.encode_progress(_PARTITION), "here") == _PARTITION
-    assert _PARTITION.key == "abc/id-1/2"
+def test_a_task_comes_back() -> None:
+    """What is written about a task is read as it was, under a key that names plan, topic id and source partition."""
+    assert marks.decode_progress(marks.encode_progress(_TASK), "here") == _TASK
+    assert _TASK.key == "abc/id-1/2"
 
 
 def test_the_forms_are_fixed() -> None:
@@ -56,13 +57,34 @@ def test_the_forms_are_fixed() -> None:
         b'{"at":1700000000000,"basis":{"6":40,"7":12},"generation":7,"plan":"abc","run":"run-1",'
         b'"sources":{"id-1":3},"state":"loading","targets":{"orders.restored":"id-2"},"v":1}'
     )
-    partition = (
-        b'{"first_target_offset":0,"hash":"' + b"00" * 32 + b'","last_target_offset":1003,"next_offset":1099511627776,'
-        b'"null_keys":1,"partition":2,"plan":"abc","records":1000,"target":"orders.restored","target_topic_id":"id-2",'
-        b'"tombstones":7,"topic_id":"id-1","v":1}'
+    task = (
+        b'{"left_out":3,"next_offsets":{"2":1099511627776},"null_keys":1,'
+        b'"page":"orders/restores/x/offsets/id-1+2+aa.json","plan":"abc","rows":[[2,5,1099511627775,2,4,1000]],'
+        b'"strands":{"2":[1000,"' + b"00" * 32 + b'",0,1003]},"target":"orders.restored","target_topic_id":"id-2",'
+        b'"task":2,"tombstones":7,"topic_id":"id-1","v":1}'
     )
     assert marks.decode_state(state, "here") == _STATE
-    assert marks.decode_progress(partition, "here") == _PARTITION
+    assert marks.decode_progress(task, "here") == _TASK
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": 2},
+        {"task": "two"},
+        {"strands": {"2": [1, "00"]}},
+        {"strands": {"x": [1, "00", 0, 0]}},
+        {"rows": [[1, 2, 3]]},
+        {"rows": [[1, 2, 3, 4, 5, "6"]]},
+        {"next_offsets": {"0": "x"}},
+        {"more": 1},
+    ],
+)
+def test_a_task_that_is_not_understood_is_refused(change: dict[str, object]) -> None:
+    """Another version, an unknown field or a wrong type is an error that names the place, never a guess."""
+    document = {**json.loads(marks.encode_progress(_TASK)), **change}
+    with pytest.raises(DamagedError, match="here"):
+        marks.decode_progress(json.dumps(document).encode(), "here")
 
 
 @pytest.mark.parametrize(
@@ -81,11 +103,11 @@ def test_the_last_word_per_key_counts() -> None:
     progress = Progress()
     progress.take("abc", marks.encode_state(_STATE))
     progress.take("abc", marks.encode_state(replace(_STATE, state=State.FINISHED)))
-    for records in (10, 20):
-        progress.take(_PARTITION.key, marks.encode_progress(replace(_PARTITION, records=records)))
-    progress.take("abc/id-1/0", marks.encode_progress(replace(_PARTITION, partition=0)))
+    for left_out in (10, 20):
+        progress.take(_TASK.key, marks.encode_progress(replace(_TASK, left_out=left_out)))
+    progress.take("abc/id-1/0", marks.encode_progress(replace(_TASK, task=0)))
     progress.take("abc/id-1/0", None)
     assert progress.plans["abc"].state is State.FINISHED
-    assert [item.records for item in progress.of_plan("abc")] == [20]
+    assert [(item.left_out, item.records) for item in progress.of_plan("abc")] == [(20, 1000)]
     progress.take("abc", None)
     assert progress.plans == {}

@@ -1,0 +1,87 @@
+"""Where each record of a restore came to lie: rows of source offsets and target offsets, in pages in the store. Pure.
+
+One row for each record batch, and for each source partition in it. Inside of a row offsets are not linear: compaction
+and the markers of transactions left gaps in the source. Who must know exactly reads the row's source records again.
+
+A page is an object that names the one before it, so a task's progress needs to name its last one only. Pages of tries
+that were never committed are named by nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from backup_avro import layout
+from backup_avro.chain_json import Fields, canonical
+from backup_avro.errors import DamagedError
+
+_VERSION: Final = 1
+_COLUMNS: Final = 6
+#: Rows that a task's progress carries itself before they are put into a page.
+PAGE_ROWS: Final = 256
+
+
+class Row(NamedTuple):
+    """The `records` of one source partition with offsets in [first, last] that lie in one batch of the target.
+
+    They have the target offsets base, base + 1, … of the partition `target`. A tuple, because there are many.
+    """
+
+    partition: int
+    first: int
+    last: int
+    target: int
+    base: int
+    records: int
+
+    @property
+    def end(self) -> int:
+        """The target offset after the last of them."""
+        return self.base + self.records
+
+
+def restore_id(plan: str, targets: Mapping[str, str]) -> str:
+    """Return the name of the restore of a plan into topics with these ids: it stays the same however often resumed."""
+    text = "\n".join([plan, *(f"{name}={topic_id}" for name, topic_id in sorted(targets.items()))])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def dump_rows(rows: Iterable[Row]) -> list[list[int]]:
+    """Return rows as JSON has them."""
+    return [list(row) for row in rows]
+
+
+def load_rows(found: Iterable[Any], where: str) -> tuple[Row, ...]:
+    """Return rows from JSON. DamagedError names `where`."""
+    rows = []
+    for item in found:
+        if not (isinstance(item, list) and len(item) == _COLUMNS and all(type(value) is int for value in item)):
+            raise DamagedError(f"{where}: {item!r} is no row of an offset map")
+        rows.append(Row(*item))
+    return tuple(rows)
+
+
+def page_key(pair: str, restore: str, *, topic_id: str, task: int, nonce: str) -> str:
+    """Return where a page lies."""
+    return f"{layout.restore_prefix(pair, restore)}offsets/{topic_id}+{task}+{nonce}.json"
+
+
+def encode_page(rows: Iterable[Row], previous: str | None) -> bytes:
+    """Return the bytes of a page; `previous` is the key of the one before it."""
+    return canonical({"v": _VERSION, "previous": previous, "rows": dump_rows(rows)})
+
+
+def decode_page(data: bytes, where: str) -> tuple[tuple[Row, ...], str | None]:
+    """Return a page's rows and the key of the page before it. DamagedError names `where`."""
+    fields = Fields.of_bytes(data, where)
+    previous = fields.take("previous", str, None)
+    rows = load_rows(fields.take("rows", list), where)
+    fields.end()
+    return rows, previous
+
+
+def into(rows: Iterable[Row], target: int) -> Iterator[Row]:
+    """Return those of the rows whose records lie in one target partition."""
+    return (row for row in rows if row.target == target)
