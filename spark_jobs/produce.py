@@ -146,10 +146,7 @@ class BatchProducer:
     def __init__(self, props: Mapping[str, Value], transactional_id: str, *, timeout_s: float = 60.0) -> None:
         """Connect. `props` are librdkafka's. Raises ClusterUnreachableError, ConfigError."""
         self._timeout_s = timeout_s
-        config = for_kafka_python(props)
-        inner = {name: config.pop(name) for name in _CLIENT_ONLY & config.keys()}
-        if config.pop("ssl_verify_certificate", True) is False:
-            inner["ssl_context"] = _unverified_context(config)
+        config = client_settings(props)
         servers = servers_of(props)
         try:
             self._producer = KafkaProducer(
@@ -161,7 +158,6 @@ class BatchProducer:
                 bootstrap_timeout_ms=round(timeout_s * 1000),
                 max_request_size=_REQUEST_BYTES,
                 metrics_enabled=False,
-                kafka_client=functools.partial(_client, inner),
             )
         except kafka_errors.KafkaError as error:
             raise _unreachable(error, servers) from error
@@ -283,6 +279,16 @@ def fence(props: Mapping[str, Value], transactional_id: str, *, timeout_s: float
 
 def _never(*_: object, **__: object) -> bool:
     return False
+
+
+def client_settings(props: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the settings of a kafka-python client for librdkafka's `props`. Raises ConfigError."""
+    config = for_kafka_python(props)
+    inner = {name: config.pop(name) for name in _CLIENT_ONLY & config.keys()}
+    if config.pop("ssl_verify_certificate", True) is False:
+        inner["ssl_context"] = _unverified_context(config)
+    config["kafka_client"] = functools.partial(_client, inner)
+    return config
 
 
 def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN401 - kafka-python has no types

@@ -92,9 +92,14 @@ def release_key(pair: str, number: int) -> str:
     return f"{pair}/releases/{number:08d}.json"
 
 
+def restores_prefix(pair: str) -> str:
+    """Return the folder of what restores leave behind."""
+    return f"{pair}/restores/"
+
+
 def restore_prefix(pair: str, restore: str) -> str:
     """Return the folder of what a restore leaves behind: its report and its offset map."""
-    return f"{pair}/restores/{check_name(restore, 'restore')}/"
+    return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
 
 
 def data_prefix(pair: str, instance: str, generation: int) -> str:

@@ -1,0 +1,179 @@
+"""`tandem restore groups`: consumer groups go on where they were when the backup was taken."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.chain import iso
+from backup_avro.errors import ConfigError
+from controller.cli import output
+from controller.cli.backup import place_of
+from controller.cli.context import ConfigOption, SetOption
+from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.target import target_properties
+
+if TYPE_CHECKING:
+    from sink.object_store import ObjectStore
+    from spark_jobs.group_plan import Before, Choice
+    from spark_jobs.restore_groups import GroupsPlan
+    from spark_jobs.restore_record import RestoreRecord
+
+_KIND = "RestoreGroups"
+
+
+def groups(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    restore: Annotated[
+        str | None, typer.Option("--restore", metavar="ID", help="Which restore; else the only one there is.")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--groups", metavar="A,B", help="Only these; else all that were recorded.")
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--map-group", metavar="OLD=NEW", help="Name on the target; may be repeated.")
+    ] = None,
+    suffix: Annotated[
+        str, typer.Option("--group-suffix", help="Appended to names that --map-group does not give.")
+    ] = "",
+    execute: Annotated[bool, typer.Option("--execute", help="Set the offsets; without it, only show them.")] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Put back what was there before the last --execute.")
+    ] = False,
+    root: Annotated[str | None, typer.Option("--root", help="Store, instead of store.root.")] = None,
+    pair: Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")] = None,
+    target_servers: Annotated[
+        str | None,
+        typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
+    ] = None,
+    target_config: Annotated[
+        Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
+    ] = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Set the offsets of consumer groups after a restore, so that they go on at exactly the next record.
+
+    The offsets that were recorded as of the restored moment are translated by the restore's offset map. Shown first;
+    --execute sets them, after it has noted what is there; --rollback takes that back, and removes what was not there.
+    A group that has members is refused (exit code 5): stop its consumers first.
+    """
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs import restore_groups as job  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
+    from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
+    from spark_jobs.target_groups import TargetGroups  # noqa: PLC0415 - likewise
+
+    if execute and rollback:
+        raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
+    place, settings, name, configured = place_of(context, config, overrides, root=root, pair=pair)
+    props = target_properties(configured, target_servers, target_config)
+    store = StoreAddress(root=place, settings=settings).open()
+    record = _record(store, name, restore)
+    with TargetGroups(props) as admin:
+        if rollback:
+            _show_rollback(record, job.roll_back(store, record, admin), output_)
+            return
+        planned = job.plan(ChainReader(store, name), record, Target(props), admin, _choice(names, rename, suffix))
+        note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
+    _show(planned, note, output_)
+
+
+def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord:
+    from spark_jobs import restore_groups as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if restore is not None:
+        return job.load(store, pair, restore)
+    found = job.list_restores(store, pair)
+    if not found:
+        raise ConfigError(f"pair {pair} has no restore that was verified", remedy="`tandem restore` first")
+    if len(found) > 1:
+        listed = "; ".join(
+            f"{record.id} of {iso(record.at)} into {', '.join(topic.target for topic in record.topics[:3])}"
+            for record in found[-5:]
+        )
+        raise ConfigError(f"pair {pair} has {len(found)} restores", remedy=f"name one with --restore: {listed}")
+    return found[0]
+
+
+def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> Choice:
+    from spark_jobs.group_plan import Choice  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    renamed: dict[str, str] = {}
+    for item in rename or ():
+        old, found, new = item.partition("=")
+        if not (old and found and new):
+            raise ConfigError(f"--map-group {item!r} is not OLD=NEW")
+        renamed[old] = new
+    wanted = frozenset(name for item in names or () for name in item.split(",") if name)
+    return Choice(names=wanted or None, renamed=renamed, suffix=suffix)
+
+
+def _show(planned: GroupsPlan, note: str | None, form: OutputFormat) -> None:
+    body = {
+        "restore": planned.record.id,
+        "executed": note is not None,
+        "before": note,
+        "offsets": [
+            {
+                "group": move.group,
+                "source": move.source,
+                "topic": move.topic,
+                "partition": move.partition,
+                "offset": move.offset,
+                "before": move.before,
+                "mayComeAgain": move.again,
+                "note": move.note,
+            }
+            for move in planned.moves
+        ],
+    }
+    output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=note is not None))
+
+
+def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
+    yield Table(
+        columns=("group", "topic", "partition", "before", "offset", "note"),
+        rows=[
+            (
+                move.group,
+                move.topic,
+                move.partition,
+                "none" if move.before is None else move.before,
+                move.offset,
+                move.note or "",
+            )
+            for move in planned.moves
+        ],
+        right=frozenset({"partition", "before", "offset"}),
+    )
+    if executed:
+        yield f"set; `tandem restore groups --restore {planned.record.id} --rollback` takes it back"
+    else:
+        yield "nothing was changed: add --execute to set these offsets"
+
+
+def _show_rollback(record: RestoreRecord, before: Sequence[Before], form: OutputFormat) -> None:
+    body = {
+        "restore": record.id,
+        "rolledBack": True,
+        "offsets": [
+            {"group": item.group, "topic": item.topic, "partition": item.partition, "offset": item.offset}
+            for item in before
+        ],
+    }
+    table = Table(
+        columns=("group", "topic", "partition", "offset"),
+        rows=[
+            (item.group, item.topic, item.partition, "removed" if item.offset is None else item.offset)
+            for item in before
+        ],
+        right=frozenset({"partition", "offset"}),
+    )
+    output.show(kind=_KIND, body=body, output=form, tables=[table, "put back what was there before"])

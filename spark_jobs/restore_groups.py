@@ -1,0 +1,214 @@
+"""`tandem restore groups`: let consumer groups go on after a restore where they were, and take that back.
+
+Planned first. What groups had committed before is put into the store before anything is changed.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from backup_avro import layout
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.fold import Generation
+from backup_avro.selection import PartitionSelection, select
+from backup_avro.spans import spans
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectMissingError, ObjectStore
+from sink.object_store.base import Put
+from spark_jobs import group_plan, offset_pages, restore_record
+from spark_jobs.group_plan import Before, Choice, Move
+from spark_jobs.offset_map import Row
+from spark_jobs.read import ObjectReader
+from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from spark_jobs.restore_target import Target
+from spark_jobs.target_groups import TargetGroups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsPlan:
+    """What is to be set after a restore, in the order group, topic, partition."""
+
+    record: RestoreRecord
+    moves: tuple[Move, ...]
+
+
+def list_restores(store: ObjectStore, pair: str) -> list[RestoreRecord]:
+    """Return all restores of a pair that ended well, the oldest first. Raises the store's errors, DamagedError."""
+    found = []
+    for name in store.list_folders(layout.restores_prefix(pair)):
+        try:
+            found.append(load(store, pair, name))
+        except ConfigError:
+            continue  # it has not ended yet, or never will
+    return sorted(found, key=lambda record: record.at)
+
+
+def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
+    """Return one restore. ConfigError if there is none of that name that ended well."""
+    key = restore_record.record_key(pair, restore)
+    try:
+        return restore_record.decode(store.get(key), key)
+    except ObjectMissingError as error:
+        raise ConfigError(
+            f"pair {pair} has no restore {restore} that was verified",
+            remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
+        ) from error
+
+
+def plan(
+    reader: ChainReader, record: RestoreRecord, target: Target, groups: TargetGroups, choice: Choice
+) -> GroupsPlan:
+    """Plan where groups go on. Nothing is touched.
+
+    Raises RefusedError if the target is not what was restored, ConfigError for groups that are not recorded.
+    """
+    if not record.groups:
+        raise ConfigError(
+            f"restore {record.id} recorded no offsets of groups",
+            remedy="the backup has none on these topics: see `groups` in the configuration",
+        )
+    topics = target.look(topic.target for topic in record.topics)
+    for topic in record.topics:
+        found = topics.get(topic.target)
+        if found is None or found.topic_id != topic.target_topic_id:
+            raise RefusedError(
+                f"topic {topic.target} on the target is not the one that restore {record.id} wrote",
+                remedy="it was deleted since then, or this is another cluster; name the right one, or restore again",
+            )
+    names = {choice.target(name) for name in group_plan.chosen(record, choice)}
+    return GroupsPlan(
+        record=record,
+        moves=tuple(
+            group_plan.moves(
+                record,
+                choice,
+                rows=_rows(reader.store),
+                below=_Counter(reader, record).below,
+                bounds={
+                    (name, number): (item.starts[number], end)
+                    for name, item in topics.items()
+                    for number, end in item.ends.items()
+                },
+                present={
+                    (name, topic, number): offset
+                    for name in sorted(names)
+                    for (topic, number), (offset, _) in groups.committed(name).items()
+                },
+            )
+        ),
+    )
+
+
+def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, at: int) -> str:
+    """Note what is there now, then set the offsets. Returns the key of the note.
+
+    Raises RefusedError for a group with members; groups before it, by name, are set by then, and can be rolled back.
+    """
+    before = []
+    by_group = {name: tuple(items) for name, items in groupby(planned.moves, key=lambda move: move.group)}
+    for name, items in by_group.items():
+        present = groups.committed(name)
+        for move in items:
+            offset, metadata = present.get((move.topic, move.partition), (None, ""))
+            before.append(
+                Before(group=name, topic=move.topic, partition=move.partition, offset=offset, metadata=metadata)
+            )
+    key = _note(store, planned.record, before, at)
+    for name, items in by_group.items():
+        groups.commit(name, items)
+    return key
+
+
+def _note(store: ObjectStore, record: RestoreRecord, before: Iterable[Before], at: int) -> str:
+    data = group_plan.encode_snapshot(before, at)
+    number = len(_notes(store, record))
+    while True:
+        number += 1
+        key = f"{group_plan.snapshots_prefix(record.pair, record.id)}{number:04d}.json"
+        if store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data:
+            return key
+
+
+def _notes(store: ObjectStore, record: RestoreRecord) -> list[str]:
+    return sorted(info.key for info in store.list(group_plan.snapshots_prefix(record.pair, record.id)))
+
+
+def roll_back(store: ObjectStore, record: RestoreRecord, groups: TargetGroups) -> tuple[Before, ...]:
+    """Put back what groups had committed before the last time that they were set, and forget that. Returns what it was.
+
+    ConfigError if there is nothing to be taken back.
+    """
+    notes = _notes(store, record)
+    if not notes:
+        raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
+    before = group_plan.decode_snapshot(store.get(notes[-1]), notes[-1])
+    for name, items in groupby(before, key=lambda item: item.group):
+        groups.put_back(name, items)
+    store.delete([notes[-1]])
+    return before
+
+
+def _rows(store: ObjectStore) -> Callable[[TaskRecord], Iterable[Row]]:
+    known: dict[str, list[Row]] = {}
+
+    def rows(task: TaskRecord) -> Iterable[Row]:
+        if task.page is None:
+            return ()
+        if task.page not in known:
+            known.clear()  # one task's at a time
+            known[task.page] = list(offset_pages.read(store, task.page))
+        return known[task.page]
+
+    return rows
+
+
+class _Counter:
+    """Counts records of the source inside of a row, by reading them again."""
+
+    def __init__(self, reader: ChainReader, record: RestoreRecord) -> None:
+        self._chains = reader
+        self._record = record
+        self._objects = ObjectReader(reader.store, apart=True)
+        self._selected: Mapping[tuple[str, int], PartitionSelection] | None = None
+        self._offsets: dict[tuple[str, Row], list[int] | None] = {}
+
+    def below(self, topic: TopicRecord, row: Row, offset: int) -> int | None:
+        """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
+        key = (topic.topic_id, row)
+        if key not in self._offsets:
+            self._offsets[key] = self._read(topic, row)
+        offsets = self._offsets[key]
+        return None if offsets is None else bisect.bisect_left(offsets, offset)
+
+    def _read(self, topic: TopicRecord, row: Row) -> list[int] | None:
+        selection = self._selection().get((topic.topic_id, row.partition))
+        if selection is None:
+            return None
+        offsets: list[int] = []
+        try:
+            for piece in selection.slices:
+                if piece.low <= row.last and piece.high > row.first:
+                    cut = replace(piece, low=max(piece.low, row.first), high=min(piece.high, row.last + 1))
+                    for body in self._objects.bodies(cut):
+                        offsets.extend(span[2] for span in spans(body.body, body.records))
+        except DamagedError:
+            return None
+        # Records that compaction or a filter left out would be counted wrongly.
+        return offsets if len(offsets) == row.records else None
+
+    def _selection(self) -> Mapping[tuple[str, int], PartitionSelection]:
+        if self._selected is None:
+            states = self._chains.refresh(tolerant=True)
+            self._selected = _select(states, self._record.generation) or _select(states, None) or {}
+        return self._selected
+
+
+def _select(states: list[Generation], number: int | None) -> dict[tuple[str, int], PartitionSelection] | None:
+    try:
+        found = select(states, number=number, wanted=lambda _: True, removed=True)
+    except (ConfigError, RefusedError):
+        return None
+    return {(item.key.topic_id, item.key.partition): item for item in found.partitions}

@@ -1,0 +1,128 @@
+"""Consumer groups of the cluster that is restored into: what they have committed, and changing it.
+
+librdkafka's admin client can't delete single offsets, kafka-python's can; so this is that one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Self, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from backup_avro.errors import RefusedError, TandemError
+from sink.source.client_config import Value, servers_of
+from sink.source.errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterRequestError,
+    ClusterTransientError,
+    ClusterUnreachableError,
+)
+from spark_jobs.group_plan import Before, Move
+from spark_jobs.produce import client_settings
+
+_T = TypeVar("_T")
+_NOTHING: Final = -1
+_IN_USE: Final = (
+    kafka_errors.UnknownMemberIdError,
+    kafka_errors.NonEmptyGroupError,
+    kafka_errors.IllegalGenerationError,
+    kafka_errors.RebalanceInProgressError,
+    kafka_errors.GroupSubscribedToTopicError,
+)
+
+
+class TargetGroups:
+    """One cluster's groups.
+
+    Methods raise ClusterUnreachableError, ClusterTransientError, ClusterDeniedError, ClusterRequestError, and
+    RefusedError for a group that has members.
+    """
+
+    def __init__(self, props: Mapping[str, Value]) -> None:
+        config = {
+            name: value for name, value in client_settings(props).items() if name in KafkaAdminClient.DEFAULT_CONFIG
+        }
+        servers = servers_of(props)
+        try:
+            self._admin: Any = KafkaAdminClient(**config)
+        except kafka_errors.SaslAuthenticationFailedError as error:
+            raise ClusterAuthenticationError(
+                f"{servers} refuses the credentials: {error}", remedy="check kafka: sasl.*"
+            ) from error
+        except kafka_errors.KafkaError as error:
+            raise ClusterUnreachableError(f"no broker answers at {servers}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._admin.close()
+
+    def committed(self, group: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """Return (topic, partition) -> (offset, metadata) of what a group has committed; empty if it does not exist."""
+        try:
+            found = self._call(f"read the offsets of group {group}", lambda: self._admin.list_group_offsets(group))
+        except ClusterRequestError as error:
+            if isinstance(error.__cause__, kafka_errors.GroupIdNotFoundError):
+                return {}
+            raise
+        return {
+            (place.topic, place.partition): (item.offset, item.metadata or "")
+            for place, item in found.get(group, {}).items()
+            if item.offset > _NOTHING
+        }
+
+    def commit(self, group: str, moves: Iterable[Move]) -> None:
+        """Set a group's offsets; each partition's answer is looked at."""
+        self._set(group, {(item.topic, item.partition): (item.offset, item.metadata) for item in moves})
+
+    def put_back(self, group: str, found: Iterable[Before]) -> None:
+        """Set a group's offsets to what they were, and remove those that were not there."""
+        items = list(found)
+        self._set(
+            group,
+            {(item.topic, item.partition): (item.offset, item.metadata) for item in items if item.offset is not None},
+        )
+        gone = [TopicPartition(item.topic, item.partition) for item in items if item.offset is None]
+        if gone:
+            doing = f"remove offsets of group {group}"
+            try:
+                self._look(doing, self._call(doing, lambda: self._admin.delete_group_offsets(group, gone)))
+            except ClusterRequestError as error:
+                if not isinstance(error.__cause__, kafka_errors.GroupIdNotFoundError):
+                    raise
+
+    def _set(self, group: str, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
+        if offsets:
+            doing = f"set the offsets of group {group}"
+            wanted = {
+                TopicPartition(*place): OffsetAndMetadata(offset, metadata, -1)
+                for place, (offset, metadata) in offsets.items()
+            }
+            self._look(doing, self._call(doing, lambda: self._admin.alter_group_offsets(group, wanted)))
+
+    def _look(self, doing: str, answers: Mapping[Any, Any]) -> None:
+        for place, error in sorted(answers.items()):
+            if error is not kafka_errors.NoError:
+                raise _explained(f"{doing}, {place.topic}-{place.partition}", error())
+
+    def _call(self, doing: str, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except kafka_errors.KafkaError as error:
+            raise _explained(doing, error) from error
+
+
+def _explained(doing: str, error: BaseException) -> TandemError:
+    text = f"could not {doing}: {type(error).__name__}"
+    if isinstance(error, _IN_USE):
+        return RefusedError(f"{text}: the group has members", remedy="stop its consumers, and try again")
+    if isinstance(error, (kafka_errors.GroupAuthorizationFailedError, kafka_errors.TopicAuthorizationFailedError)):
+        return ClusterDeniedError(text, remedy="grant Describe, Read and Delete on the group and Read on its topics")
+    if getattr(error, "retriable", False):
+        return ClusterTransientError(text)
+    return ClusterRequestError(f"{text}: {error}")

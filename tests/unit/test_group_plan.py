@@ -1,0 +1,200 @@
+"""Consumer groups after a restore: recorded offsets through the offset map to those of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from backup_avro.chain import GroupOffset, PartitionKey
+from backup_avro.errors import ConfigError, DamagedError
+from spark_jobs import group_plan, offset_map, restore_record
+from spark_jobs.group_plan import Before, Choice, Place
+from spark_jobs.offset_map import Row
+from spark_jobs.progress import Strand
+from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+
+_ID = "topic-id"
+
+
+def _strand(rows: Iterable[Row], target: int) -> Strand:
+    mine = sorted(row for row in rows if row.target == target)
+    return Strand(records=sum(row.records for row in mine), hash="00" * 32, first=mine[0].base, last=mine[-1].end - 1)
+
+
+class _Map:
+    """Rows by task, and what lies in them."""
+
+    def __init__(self, *rows: Row, offsets: Mapping[int, list[int]] | None = None) -> None:
+        self.rows = rows
+        self.offsets = offsets or {}
+        tasks = sorted({row.partition for row in rows})
+        self.topic = TopicRecord(
+            name="orders",
+            topic_id=_ID,
+            partitions=4,
+            target="orders.new",
+            target_topic_id="new-id",
+            ends={},
+            tasks=tuple(
+                TaskRecord(
+                    task=number,
+                    page=f"page-{number}",
+                    strands={
+                        target: _strand((row for row in rows if row.partition == number), target)
+                        for target in {row.target for row in rows if row.partition == number}
+                    },
+                )
+                for number in tasks
+            ),
+        )
+
+    def of(self, task: TaskRecord) -> list[Row]:
+        return [row for row in reversed(self.rows) if row.partition == task.task]
+
+    def below(self, _: TopicRecord, row: Row, offset: int) -> int | None:
+        known = self.offsets.get(row.first)
+        return None if known is None else sum(item < offset for item in known)
+
+    def places(self, **offsets: int) -> dict[int, Place]:
+        committed = {int(name[1:]): offset for name, offset in offsets.items()}
+        return group_plan.translate(self.topic, committed, rows=self.of, below=self.below)
+
+
+_PLAIN = _Map(
+    Row(0, 10, 19, 0, 0, 4),
+    Row(0, 20, 29, 0, 5, 10),
+    Row(1, 0, 99, 1, 7, 100),
+    offsets={10: [10, 12, 15, 19], 20: list(range(20, 30))},
+)
+
+
+@pytest.mark.parametrize(
+    ("committed", "offset"),
+    [(0, 0), (10, 0), (11, 1), (12, 1), (13, 2), (16, 3), (19, 3), (20, 5), (25, 10), (29, 14), (30, 15), (99, 15)],
+)
+def test_the_next_record_is_the_next_record(committed: int, offset: int) -> None:
+    """Between records, in gaps, at the ends of batches, beyond the end: what was not read is read next."""
+    assert _PLAIN.places(p0=committed) == {0: Place(offset=offset)}
+
+
+def test_what_cannot_be_counted_comes_again() -> None:
+    """The start of the batch, and how much that may be."""
+    [place] = _PLAIN.places(p1=50).values()
+    assert (place.offset, place.again) == (7, 100)
+    assert "up to 100" in str(place.note)
+
+
+def test_a_partition_without_records_begins_at_its_begin() -> None:
+    """A group had committed on an empty partition."""
+    it = _Map(Row(0, 0, 0, 0, 0, 1))
+    empty = TaskRecord(task=1, page=None, strands={})
+    topic = TopicRecord(
+        name="t", topic_id=_ID, partitions=2, target="t", target_topic_id="x", ends={}, tasks=(*it.topic.tasks, empty)
+    )
+    assert group_plan.translate(topic, {1: 7}, rows=it.of, below=it.below) == {1: Place(offset=0)}
+
+
+def test_only_partitions_that_were_committed_on_are_set() -> None:
+    """The others keep whatever the group has there."""
+    assert set(_PLAIN.places(p0=12)) == {0}
+
+
+_SHARED = _Map(
+    Row(0, 0, 9, 0, 0, 5),
+    Row(1, 0, 9, 0, 5, 5),
+    Row(0, 10, 19, 0, 10, 5),
+    Row(1, 10, 19, 0, 15, 5),
+    Row(0, 0, 9, 1, 0, 5),
+    offsets={0: [0, 2, 4, 6, 8], 10: [10, 12, 14, 16, 18]},
+)
+
+
+@pytest.mark.parametrize(
+    ("committed", "offset"),
+    [
+        ({"p0": 10, "p1": 10}, 10),
+        ({"p0": 20, "p1": 10}, 15),
+        ({"p0": 10, "p1": 0}, 5),
+        ({"p0": 20, "p1": 20}, 20),
+        ({"p0": 20}, 5),
+        ({"p0": 13, "p1": 20}, 12),
+    ],
+)
+def test_in_a_shared_partition_nothing_is_passed_over(committed: Mapping[str, int], offset: int) -> None:
+    """The earliest record from any partition of the source that was not read; without an offset none was."""
+    assert _SHARED.places(**committed)[0].offset == offset
+
+
+def test_a_record_comes_back_and_its_rows_too() -> None:
+    """What is left in the store is read as it was written; damage is named."""
+    record = RestoreRecord(
+        id="ab12",
+        pair="shop",
+        plan="hash",
+        generation=3,
+        seq=9,
+        as_of=1_700_000_000_123,
+        at=1_700_000_001_000,
+        target_cluster="c",
+        topics=(_PLAIN.topic,),
+        groups={"g": (GroupOffset(key=PartitionKey(_ID, 0), offset=12, epoch=3, metadata="m"),)},
+    )
+    data = restore_record.encode(record)
+    assert restore_record.decode(data, "here") == record
+    with pytest.raises(DamagedError, match="here"):
+        restore_record.decode(data.replace(b'"seq":9', b'"seq":"9"'), "here")
+    page = offset_map.encode_page(_PLAIN.rows, "before")
+    assert offset_map.decode_page(page, "here") == (_PLAIN.rows, "before")
+    with pytest.raises(DamagedError, match="here"):
+        offset_map.decode_page(page.replace(b"[0,10,19,0,0,4]", b"[0,10,19,0,0]"), "here")
+    before = (
+        Before(group="g", topic="t", partition=0, offset=None),
+        Before(group="g", topic="t", partition=1, offset=4),
+    )
+    assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here") == before
+
+
+def _record(**groups: Mapping[int, int]) -> RestoreRecord:
+    return RestoreRecord(
+        id="ab12",
+        pair="shop",
+        plan="hash",
+        generation=3,
+        seq=9,
+        as_of=None,
+        at=0,
+        target_cluster="c",
+        topics=(_PLAIN.topic,),
+        groups={
+            name: tuple(GroupOffset(key=PartitionKey(_ID, number), offset=offset) for number, offset in items.items())
+            for name, items in groups.items()
+        },
+    )
+
+
+def test_moves_are_bounded_and_say_what_was_there() -> None:
+    """A place outside of the log is moved into it, and that is told."""
+    [move] = group_plan.moves(
+        _record(g={0: 12}),
+        Choice(suffix=".x"),
+        rows=_PLAIN.of,
+        below=_PLAIN.below,
+        bounds={("orders.new", 0): (3, 20)},
+        present={("g.x", "orders.new", 0): 8},
+    )
+    assert (move.group, move.source, move.offset, move.before) == ("g.x", "g", 3, 8)
+    assert "outside" in str(move.note)
+
+
+def test_names_must_be_known_and_apart() -> None:
+    """A typing mistake, and two groups that would become one."""
+    record = _record(a={0: 1}, b={0: 2})
+    with pytest.raises(ConfigError, match="no offsets of group c") as error:
+        group_plan.chosen(record, Choice(names=frozenset({"c"})))
+    assert "a, b" in str(error.value.remedy)
+    with pytest.raises(ConfigError, match="no offsets of group x"):
+        group_plan.chosen(record, Choice(renamed={"x": "y"}))
+    with pytest.raises(ConfigError, match="both become b"):
+        group_plan.chosen(record, Choice(renamed={"a": "b"}))
+    assert set(group_plan.chosen(record, Choice(names=frozenset({"a"}), renamed={"a": "b"}))) == {"a"}
