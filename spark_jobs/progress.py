@@ -74,7 +74,7 @@ class PlanState:
 class PartitionProgress:
     """One source partition: all records below `next_offset` are in the target, `records` of them.
 
-    `hash` is that of these records (see restore_hash). Target offsets are -1 where the broker did not tell.
+    `hash` is that of these records (see content_hash). Target offsets are -1 where the broker did not tell.
     """
 
     plan: str

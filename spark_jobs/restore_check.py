@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from backup_avro.errors import PermanentError, TimedOutError
-from backup_avro.record import decode_body
 from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
-from sink.transcode.choice import best_transcoder
-from spark_jobs import restore_hash
+from sink.transcode import content_hash
+from sink.transcode.choice import best_bodies, best_transcoder
 from spark_jobs.cluster import Cluster
 
 _POLL_S: Final = 1.0
@@ -87,7 +86,7 @@ class _Reading:
         self._transcoder = best_transcoder()
         self._at = task.start
         self.records = 0
-        self.state = restore_hash.START
+        self.state = content_hash.START
 
     def read(self, fetcher: RawFetcher) -> None:
         task = self._task
@@ -122,8 +121,7 @@ class _Reading:
         )
         state = self.state
         for segment in found.segments:
-            for record in decode_body(segment.body, segment.records):
-                state = restore_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
+            state = best_bodies().advance(state, segment.body, segment.records).state
             self.records += segment.records
         self.state = state
         self._at = max(self._at, event.end_offset if event.drained else found.next_offset)

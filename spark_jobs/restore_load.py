@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from backup_avro.errors import DamagedError, RefusedError, TransientError
-from backup_avro.record import Record, decode_body
 from backup_avro.selection import Slice
+from sink.transcode import content_hash
 from sink.transcode.batch import Compression
-from sink.transcode.reverse import BuiltBatch, build_batches
+from sink.transcode.bodies import BuiltBatch
+from sink.transcode.choice import best_bodies
 from spark_jobs import progress as marks
-from spark_jobs import restore_hash
 from spark_jobs.cluster import Cluster
 from spark_jobs.produce import BatchProducer, Sent
 from spark_jobs.progress import PartitionProgress, ProgressReader, State, View
@@ -29,7 +29,7 @@ from spark_jobs.read import Body, ObjectReader, StoreAddress
 _LOG = structlog.get_logger()
 
 #: The hash of a partition without records.
-EMPTY_HASH: Final = restore_hash.START.hex()
+EMPTY_HASH: Final = content_hash.START.hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +163,7 @@ class _Attempt:
         transaction: _Transaction | None = None
         done = start
         for body in _merged(_bodies(self._reader, task.slices, start.next_offset), task.pace.batch_bytes):
-            records = decode_body(body.body, body.records)
-            for batch in build_batches(
+            for batch in best_bodies().build_batches(
                 body.body,
                 body.records,
                 max_batch_bytes=task.pace.batch_bytes,
@@ -173,7 +172,7 @@ class _Attempt:
             ):
                 if transaction is None:
                     transaction = _Transaction(producer, task, done)
-                transaction.add(batch, records)
+                transaction.add(batch, body.body)
                 if transaction.due():
                     done = transaction.commit()
                     self.committed = done.next_offset
@@ -249,21 +248,18 @@ class _Transaction:
         self._last = before.last_target_offset
         producer.begin()
 
-    def add(self, batch: BuiltBatch, records: Iterator[Record]) -> None:
-        """Send a batch; `records` are the same records, decoded on their own, for hash and counts."""
+    def add(self, batch: BuiltBatch, body: bytes) -> None:
+        """Send a batch; hash and counts are those of the records in the body that it was built from."""
         task = self._task
         if batch.first_offset < self._next:
             raise DamagedError(
                 f"{task.place}: offset {batch.first_offset} comes after {self._next - 1}",
                 remedy="`tandem verify` shows the extent; restore from another generation with --generation",
             )
-        state = self._hash
-        for _ in range(batch.records):
-            record = next(records)
-            state = restore_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
-            self._tombstones += record.value is None
-            self._null_keys += record.key is None
-        self._hash = state
+        advanced = best_bodies().advance(self._hash, memoryview(body)[batch.start : batch.end], batch.records)
+        self._hash = advanced.state
+        self._tombstones += advanced.tombstones
+        self._null_keys += advanced.null_keys
         sent = self._producer.append(task.target, task.partition, batch.data, batch.records)
         self._waiting.append(sent)
         self._in_flight += sent.size
