@@ -23,7 +23,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tandem
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl && rm -rf /wheels && python -c "import sink.transcode._twin"
+RUN pip install --no-cache-dir /wheels/*.whl && rm -rf /wheels && python -c "import sink.transcode._twin, sink.transcode._bodies"
 USER 10001:10001
 WORKDIR /tmp
 ENV PYTHONUNBUFFERED=1 HOME=/tmp

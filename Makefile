@@ -58,7 +58,7 @@ simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=
 planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY=word
 	@PYTHONPATH=tests $(BIN)/python -m planted --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
-fuzz: setup ## The compiled transcoder against the reference on hostile bytes: INPUTS=1000000 (FIRST=)
+fuzz: setup ## The compiled twins against plain Python on hostile bytes: INPUTS=1000000 (FIRST=)
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(or $(INPUTS),1000000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))
 
 chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=) and judge its restores

@@ -1,23 +1,27 @@
-"""The compiled twin of the transcoder. Everything else that builds the package is said in pyproject.toml.
+"""The compiled twins of the transcoder. Everything else that builds the package is said in pyproject.toml.
 
-Without a C compiler the build goes on: the twin is left out, and the transcoder in plain Python does its work, slowly.
+Without a C compiler the build goes on: the twins are left out, and plain Python does their work, slowly.
 """
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-(twin,) = cythonize(
-    [
-        Extension(
-            "sink.transcode._twin",
-            ["sink/transcode/_twin.pyx"],
-            depends=["sink/transcode/crc32c.h"],
-            include_dirs=["sink/transcode"],
-            extra_compile_args=["-O3"],
-        )
-    ],
+
+def _twin(name: str, *headers: str) -> Extension:
+    return Extension(
+        f"sink.transcode.{name}",
+        [f"sink/transcode/{name}.pyx"],
+        depends=[f"sink/transcode/{header}" for header in headers],
+        include_dirs=["sink/transcode"],
+        extra_compile_args=["-O3"],
+    )
+
+
+twins = cythonize(
+    [_twin("_twin", "crc32c.h"), _twin("_bodies", "crc32c.h", "sha256.h")],
     build_dir="build/cython",
 )
-twin.optional = True
+for twin in twins:
+    twin.optional = True
 
-setup(ext_modules=[twin])
+setup(ext_modules=twins)

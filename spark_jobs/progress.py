@@ -73,7 +73,7 @@ class PlanState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strand:
-    """What one task has put into one partition of the target: records, in this order, with this hash (restore_hash).
+    """What one task has put into one partition of the target: records, in this order, with this hash (content_hash).
 
     `first` and `last` are target offsets, -1 if there is nothing.
     """

@@ -17,9 +17,10 @@ from backup_avro.errors import PermanentError, TimedOutError
 from backup_avro.record import Record, decode_body
 from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
-from sink.transcode.choice import best_transcoder
+from sink.transcode import content_hash
+from sink.transcode.choice import best_bodies, best_transcoder
 from sink.transcode.segment import Segment
-from spark_jobs import offset_map, offset_pages, restore_hash
+from spark_jobs import offset_map, offset_pages
 from spark_jobs.cluster import Cluster
 from spark_jobs.offset_map import Row
 from spark_jobs.read import StoreAddress
@@ -85,7 +86,7 @@ def check(task: CheckTask) -> list[Checked]:
     Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
     """
     began = time.monotonic()
-    expected = task.expected or (Expected(what="nothing", records=0, hash=restore_hash.START.hex(), page=None),)
+    expected = task.expected or (Expected(what="nothing", records=0, hash=content_hash.START.hex(), page=None),)
     tallies: _Tallies = _Apart.of(task) if task.shared else _Together()
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
@@ -126,10 +127,10 @@ class _Tally:
     """Records so far, and their hash."""
 
     records: int = 0
-    state: bytes = restore_hash.START
+    state: bytes = content_hash.START
 
     def add(self, record: Record) -> None:
-        self.state = restore_hash.advance(self.state, record.timestamp, record.key, record.value, record.headers)
+        self.state = content_hash.advance(self.state, record.timestamp, record.key, record.value, record.headers)
         self.records += 1
 
 
@@ -153,8 +154,8 @@ class _Together:
         self._tally = _Tally()
 
     def take(self, segment: Segment) -> None:
-        for record in decode_body(segment.body, segment.records):
-            self._tally.add(record)
+        self._tally.state = best_bodies().advance(self._tally.state, segment.body, segment.records).state
+        self._tally.records += segment.records
 
     def found(self, count: int) -> list[_Tally]:
         assert count == 1

@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from backup_avro.errors import DamagedError, RefusedError, TransientError
-from backup_avro.record import decode_body
 from backup_avro.selection import Slice
 from sink.object_store import ObjectStore
+from sink.transcode import content_hash
 from sink.transcode.batch import Compression
-from sink.transcode.reverse import build_batches
-from spark_jobs import offset_pages, restore_hash
+from sink.transcode.choice import best_bodies
+from spark_jobs import offset_pages
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.offset_map import PAGE_ROWS, Row
@@ -275,7 +275,7 @@ class _Strand:
     """A strand while it grows."""
 
     records: int = 0
-    state: bytes = restore_hash.START
+    state: bytes = content_hash.START
     first: int = -1
     last: int = -1
 
@@ -339,15 +339,13 @@ class _Transaction:
         """Send a chunk; return its last source offset."""
         task, body = self._task, chunk.body
         strand = self._strands.setdefault(chunk.target, _Strand())
-        state = strand.state
-        for record in decode_body(body.body, body.records):
-            state = restore_hash.advance(state, record.timestamp, record.key, record.value, record.headers)
-            self._tombstones += record.value is None
-            self._null_keys += record.key is None
-        strand.state = state
+        hashed = best_bodies().advance(strand.state, body.body, body.records)
+        strand.state = hashed.state
         strand.records += body.records
+        self._tombstones += hashed.tombstones
+        self._null_keys += hashed.null_keys
         last = -1
-        for batch in build_batches(
+        for batch in best_bodies().build_batches(
             body.body,
             body.records,
             max_batch_bytes=task.pace.batch_bytes,

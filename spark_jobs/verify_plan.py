@@ -17,6 +17,7 @@ from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from backup_avro.spans import spans
+from sink.transcode.choice import best_bodies
 from spark_jobs.read import check_bytes, open_container
 
 #: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
@@ -280,6 +281,26 @@ class _Seen:
 
     def add(self, body: bytes, count: int) -> None:
         """Look at each record of a block's body. Raises DamagedError."""
+        found = best_bodies().survey(body, count)
+        if found is None:
+            self._add_slowly(body, count)
+            return
+        if self.records and found.first_offset <= self.last:
+            self.disorder = self.disorder or f"offset {found.first_offset} follows {self.last}"
+        if found.disorder is not None and self.disorder is None:
+            self.disorder = "offset {} follows {}".format(*found.disorder)
+        if not self.records:
+            self.first = found.first_offset
+            self.min_timestamp, self.max_timestamp = found.min_timestamp, found.max_timestamp
+        self.heads.add(found.head)
+        self.last = found.last_offset
+        self.min_timestamp = min(self.min_timestamp, found.min_timestamp)
+        self.max_timestamp = max(self.max_timestamp, found.max_timestamp)
+        self.records += count
+        self.tombstones += found.tombstones
+
+    def _add_slowly(self, body: bytes, count: int) -> None:
+        """Look at records one by one: what is damaged still counts up to the damage."""
         low, high, last, head = self.min_timestamp, self.max_timestamp, self.last, b""
         for span in spans(body, count):
             if span[0] is not head:

@@ -1,15 +1,19 @@
-"""Which transcoder there is: the compiled one if it could be built, else the one in plain Python."""
+"""Which twins there are: the compiled ones if they could be built, else those in plain Python."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 import structlog
 
+from sink.transcode.bodies import BodyWorker
+from sink.transcode.plain_bodies import PlainBodies
 from sink.transcode.reference import ReferenceTranscoder
 from sink.transcode.segment import Transcoder
 
 _LOG = structlog.get_logger()
+_REMEDY: Final = "install a C compiler and reinstall the package (`pip install --force-reinstall --no-deps`)"
 
 
 @cache
@@ -21,7 +25,22 @@ def best_transcoder() -> Transcoder:
         _LOG.warning(
             "the compiled transcoder is not there: catching up takes about fifty times as long",
             why=str(error),
-            remedy="install a C compiler and reinstall the package (`pip install --force-reinstall --no-deps`)",
+            remedy=_REMEDY,
         )
         return ReferenceTranscoder()
     return CompiledTranscoder()
+
+
+@cache
+def best_bodies() -> BodyWorker:
+    """Return the fastest worker on bodies of this installation, the same for all, and warn once if it is slow."""
+    try:
+        from sink.transcode.compiled_bodies import CompiledBodies  # noqa: PLC0415 - it may not be there
+    except ImportError as error:
+        _LOG.warning(
+            "the compiled transcoder is not there: restoring and verifying take many times as long",
+            why=str(error),
+            remedy=_REMEDY,
+        )
+        return PlainBodies()
+    return CompiledBodies()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,6 +20,7 @@ from backup_avro.spans import spans
 from backup_avro.varint import INT_MAX, LONG_MAX, LONG_MIN, encode_long, encode_unsigned
 from sink.transcode import batch as layout
 from sink.transcode.batch import Compression
+from sink.transcode.bodies import BuiltBatch
 
 _NO_PRODUCER: Final = -1
 _NO_EPOCH: Final = -1
@@ -32,27 +32,6 @@ _NO_HEADERS: Final = b"\x00"
 # Small numbers >= 0 as varints: lengths, distances of offsets and of timestamps.
 _SMALL: Final = tuple(encode_unsigned(value << 1) for value in range(1 << 13))
 _SMALL_END: Final = len(_SMALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltBatch:
-    """One record batch, to be appended to the target as it is.
-
-    `runs` are the source offsets of its records, in order, as (first, last) of each stretch without a gap: the k-th
-    record, counted through all runs, gets the target's base offset + k. Timestamps in ms, -1 for none. `oversized`:
-    its one record is, before compression, larger than the limit that was given.
-    """
-
-    data: bytes
-    topic: str
-    partition: int
-    records: int
-    first_offset: int
-    last_offset: int
-    runs: tuple[tuple[int, int], ...]
-    min_timestamp: int
-    max_timestamp: int
-    oversized: bool
 
 
 def build_batches(
@@ -87,8 +66,8 @@ def build_batches(
 
 
 def _build(
-    records: Iterator[tuple[int, int, bytes]],
-    close: Callable[[list[bytes], list[int], list[int]], BuiltBatch],
+    records: Iterator[tuple[int, int, int, int, bytes]],
+    close: Callable[[list[bytes], list[int], list[int], int, int], BuiltBatch],
     *,
     max_bytes: int,
     max_records: int,
@@ -98,8 +77,8 @@ def _build(
     out: list[bytes] = []
     offsets: list[int] = []
     timestamps: list[int] = []
-    base = size = 0
-    for offset, timestamp, content in records:
+    base = size = first_byte = last_byte = 0
+    for at, end, offset, timestamp, content in records:
         index = len(offsets)
         distance = timestamp - base
         if index:
@@ -114,11 +93,12 @@ def _build(
             length = 1 + len(delta) + len(number) + len(content)
             head = small[length] if length < _SMALL_END else encode_long(length)
             if index >= max_records or size + len(head) + length > max_bytes:
-                yield close(out, offsets, timestamps)
+                yield close(out, offsets, timestamps, first_byte, last_byte)
                 index = 0
                 out, offsets, timestamps = [], [], []
         if not index:
             base = timestamp
+            first_byte = at
             delta = number = _ZERO
             length = 3 + len(content)
             head = small[length] if length < _SMALL_END else encode_long(length)
@@ -127,14 +107,17 @@ def _build(
         out += (head, _ZERO, delta, number, content)
         offsets.append(offset)
         timestamps.append(timestamp)
+        last_byte = end
     if offsets:
-        yield close(out, offsets, timestamps)
+        yield close(out, offsets, timestamps, first_byte, last_byte)
 
 
 def _close(
     out: list[bytes],
     offsets: list[int],
     timestamps: list[int],
+    start: int,
+    end: int,
     *,
     topic: str,
     partition: int,
@@ -146,28 +129,36 @@ def _close(
     size = layout.HEADER_SIZE + len(plain)
     if size > INT_MAX:
         raise DamagedError(f"the record at offset {offsets[0]} takes {size} bytes, which fit no batch")
-    payload, codec = layout.compress(plain, compression)
-    count = len(offsets)
-    # Kafka's own producer: the delta is that of the last record, the base that of the first, both counted here.
-    covered = (
-        layout.CRC_COVERED.pack(
-            codec, count - 1, timestamps[0], max(timestamps), _NO_PRODUCER, _NO_EPOCH, _NO_SEQUENCE, count
-        )
-        + payload
-    )
-    rest = _EPOCH_MAGIC_CRC.pack(_NO_EPOCH, layout.MAGIC, google_crc32c.value(covered))
     return BuiltBatch(
-        data=b"".join((layout.LENGTH.pack(0, len(rest) + len(covered)), rest, covered)),
+        data=packed(
+            plain, compression, records=len(offsets), base_timestamp=timestamps[0], max_timestamp=max(timestamps)
+        ),
         topic=topic,
         partition=partition,
-        records=count,
+        records=len(offsets),
         first_offset=offsets[0],
         last_offset=offsets[-1],
         runs=_runs(offsets),
+        start=start,
+        end=end,
         min_timestamp=min(timestamps),
         max_timestamp=max(timestamps),
         oversized=size > max_batch_bytes,
     )
+
+
+def packed(plain: bytes, compression: Compression, *, records: int, base_timestamp: int, max_timestamp: int) -> bytes:
+    """Return the batch of the encoded records `plain`, compressed where that gains something."""
+    payload, codec = layout.compress(plain, compression)
+    # Kafka's own producer: the delta is that of the last record, the base that of the first, both counted here.
+    covered = (
+        layout.CRC_COVERED.pack(
+            codec, records - 1, base_timestamp, max_timestamp, _NO_PRODUCER, _NO_EPOCH, _NO_SEQUENCE, records
+        )
+        + payload
+    )
+    rest = _EPOCH_MAGIC_CRC.pack(_NO_EPOCH, layout.MAGIC, google_crc32c.value(covered))
+    return b"".join((layout.LENGTH.pack(0, len(rest) + len(covered)), rest, covered))
 
 
 def _runs(offsets: list[int]) -> tuple[tuple[int, int], ...]:
@@ -186,11 +177,14 @@ def _runs(offsets: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield offset, timestamp and (key, value and headers as a batch has them) of the records in [start, stop)."""
+def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Yield the records in [start, stop).
+
+    As first and last byte, offset, timestamp and (key, value and headers as a batch has them).
+    """
     common: bytes | None = None
     previous = -1
-    for head, _, offset, timestamp, _, key_at, _, key_to, value_at, _, value_to, headers_at, end in spans(data, count):
+    for head, at, offset, timestamp, _, key_at, _, key_to, value_at, _, value_to, headers_at, end in spans(data, count):
         if head is not common:
             if common is not None:
                 raise DamagedError(f"the record after offset {previous} is of another partition")
@@ -203,6 +197,8 @@ def _records(data: bytes, count: int, start: int, stop: int) -> Iterator[tuple[i
         if offset >= stop:
             return
         yield (
+            at,
+            end,
             offset,
             timestamp,
             (data[key_at:key_to] if key_at >= 0 else _NULL)

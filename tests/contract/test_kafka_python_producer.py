@@ -22,7 +22,8 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from backup_avro.record import Record, TimestampType, encode
 from controller.sandbox.kafka import KafkaServer
 from sink.transcode.batch import Compression
-from sink.transcode.reverse import BuiltBatch, build_batches
+from sink.transcode.bodies import BuiltBatch
+from sink.transcode.reverse import build_batches
 from spark_jobs.produce import BatchProducer, FencedError, ProduceError, ReadyRecords, RejectedError, fence
 
 if TYPE_CHECKING:

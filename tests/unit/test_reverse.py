@@ -15,8 +15,9 @@ from backup_avro.errors import DamagedError
 from backup_avro.record import Record, TimestampType, decode_body, encode
 from backup_avro.varint import encode_long
 from sink.transcode.batch import Compression, with_producer
+from sink.transcode.bodies import BuiltBatch
 from sink.transcode.reference import ReferenceTranscoder
-from sink.transcode.reverse import BuiltBatch, build_batches
+from sink.transcode.reverse import build_batches
 
 compressions = st.sampled_from(Compression)
 

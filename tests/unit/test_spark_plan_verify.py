@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import logs
 
 from backup_avro.chain import Base, Kind, Part, Position, StoredObject, sha256_hex
+from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from backup_avro.record import Record, encode
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
 from spark_jobs.verify_plan import (
     Fault,
     Finding,
     ObjectCheck,
+    _Seen,
     check_object,
     check_state,
     group,
@@ -123,6 +129,28 @@ def test_offsets_out_of_order_are_found(backup: Backup) -> None:
     again = backup.put_object([(("orders", 1), log, None)], journal=False)
     assert [(f.fault, f.message) for f in planted(backup, down)] == [(Fault.ORDER, "orders-1: offset 11 follows 12")]
     assert faults(planted(backup, again)) == [Fault.ORDER]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.lists(logs(max_size=4), min_size=1, max_size=3), max_size=3), st.integers(0, 400), st.booleans())
+def test_a_body_at_once_is_all_its_records(parts: list[list[list[Record]]], cut: int, foreign: bool) -> None:
+    """The quick look at a body and the one at each record come to the same, damage in the middle included."""
+    quick, slow = _Seen(), _Seen()
+    for number, part in enumerate(parts):
+        records = [record for log in part for record in log]
+        body = b"".join(map(encode, records))
+        if foreign and number:
+            body += encode(replace(records[0], topic="other"))
+            records.append(records[0])
+        body = body[: len(body) - cut] if cut < len(body) // 2 and number == 1 else body
+        outcomes = []
+        for look in (quick.add, slow._add_slowly):
+            try:
+                look(body, len(records))
+            except DamagedError as error:
+                outcomes.append(str(error))
+        assert not outcomes or outcomes == [outcomes[0]] * 2
+        assert quick == slow
 
 
 @pytest.mark.parametrize(("topic", "partition"), [("users", 1), ("orders", 0)])

@@ -11,7 +11,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from backup_avro.record import NOT_UTF8
+from backup_avro.record import NOT_UTF8, decode_body
+from sink.transcode.bodies import Advanced
 
 #: The state before the first record.
 START: Final = bytes(32)
@@ -52,3 +53,13 @@ def advance(
     else:
         out.append(_NONE)
     return hashlib.sha256(b"".join(out)).digest()
+
+
+def advance_body(state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+    """Return the state after the `count` records of a body. Raises DamagedError."""
+    tombstones = null_keys = 0
+    for record in decode_body(bytes(body), count):
+        state = advance(state, record.timestamp, record.key, record.value, record.headers)
+        tombstones += record.value is None
+        null_keys += record.key is None
+    return Advanced(state=state, tombstones=tombstones, null_keys=null_keys)

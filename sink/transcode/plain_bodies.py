@@ -1,0 +1,46 @@
+"""Bodies worked on in plain Python: the reference of `compiled_bodies`, and what there is without a C compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sink.transcode import content_hash, reverse
+from sink.transcode.batch import Compression
+from sink.transcode.bodies import Advanced, BuiltBatch, Survey
+
+
+class PlainBodies:
+    """`BodyWorker` as a thin shell around the modules that do the work."""
+
+    name = "reference"
+
+    def build_batches(
+        self,
+        body: bytes | memoryview,
+        count: int,
+        *,
+        max_batch_bytes: int,
+        max_batch_records: int,
+        compression: Compression,
+        start: int = 0,
+        until: int | None = None,
+    ) -> Iterator[BuiltBatch]:
+        """See `reverse.build_batches`."""
+        return reverse.build_batches(
+            body,
+            count,
+            max_batch_bytes=max_batch_bytes,
+            max_batch_records=max_batch_records,
+            compression=compression,
+            start=start,
+            until=until,
+        )
+
+    def advance(self, state: bytes, body: bytes | memoryview, count: int) -> Advanced:
+        """See `content_hash.advance_body`."""
+        return content_hash.advance_body(state, body, count)
+
+    def survey(self, body: bytes, count: int) -> Survey | None:
+        """Leave it to whoever looks at each record."""
+        del body, count
+        return None
