@@ -98,25 +98,28 @@ def translate(topic: TopicRecord, offsets: Mapping[int, int], *, rows: Rows, bel
     shared: dict[int, int] = {}
     for task in topic.tasks:
         for number in task.strands:
-            shared[number] = shared.get(number, 0) + 1
+            shared[number] = shared.get(number, 0) + len(task.sources)
     for task in topic.tasks:
-        committed = offsets.get(task.task)
-        if not task.strands:
-            if committed is not None:
-                places.setdefault(task.task, []).append(Place(offset=0))
-            continue
-        firsts = _firsts(rows(task), task.task, committed)
-        for number in task.strands:
-            row = firsts.get(number)
-            if committed is None:
-                if shared[number] > 1 and row is not None:
-                    places.setdefault(number, []).append(Place(offset=row.base))
+        for source in task.sources:
+            committed = offsets.get(source)
+            if not task.strands:
+                if committed is not None:
+                    places.setdefault(source, []).append(Place(offset=0))
                 continue
-            places.setdefault(number, []).append(None if row is None else _within(topic, row, committed, below))
+            firsts = _firsts(rows(task), source, committed)
+            for number in task.strands:
+                row = firsts.get(number)
+                if committed is not None:
+                    found = None if row is None else _within(topic, row, committed, below)
+                    places.setdefault(number, []).append(found)
+                elif row is not None and shared[number] > 1:
+                    places.setdefault(number, []).append(Place(offset=row.base))
+    wanted = {number for task in topic.tasks if offsets.keys() & set(task.sources) for number in task.strands}
+    wanted |= {number for task in topic.tasks if not task.strands for number in task.sources}
     return {
         number: _earliest(found, end=_end(topic, number), shared=shared.get(number, 1) > 1)
         for number, found in places.items()
-        if any(task.task in offsets and (number in task.strands or task.task == number) for task in topic.tasks)
+        if number in wanted
     }
 
 

@@ -58,7 +58,8 @@ class State(StrEnum):
 class PlanState:
     """One plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
 
-    `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them.
+    `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
+    ids of those topics whose partitions are loaded as one task.
     """
 
     plan: str
@@ -68,6 +69,7 @@ class PlanState:
     basis: Mapping[int, int]
     targets: Mapping[str, str]
     sources: Mapping[str, int]
+    merged: tuple[str, ...]
     at: int
 
 
@@ -132,6 +134,7 @@ def encode_state(state: PlanState) -> bytes:
             "basis": {str(number): seq for number, seq in state.basis.items()},
             "targets": dict(state.targets),
             "sources": dict(state.sources),
+            "merged": list(state.merged),
             "at": state.at,
         }
     )
@@ -176,6 +179,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
             basis={int(number): int(seq) for number, seq in basis.items()},
             targets={str(name): str(topic_id) for name, topic_id in targets.items()},
             sources={str(topic_id): int(count) for topic_id, count in sources.items()},
+            merged=tuple(str(topic_id) for topic_id in fields.take("merged", list)),
             at=fields.take("at", int),
         )
     except ValueError as error:

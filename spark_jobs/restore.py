@@ -14,40 +14,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from backup_avro.errors import PermanentError, RefusedError
+from backup_avro.errors import PermanentError
+from backup_avro.selection import PartitionSelection
 from sink.chain import pins
 from sink.chain.reader import ChainReader
-from spark_jobs import offset_map, restore_check, restore_load, restore_plan, restore_record
+from spark_jobs import (
+    offset_map,
+    restore_check,
+    restore_load,
+    restore_plan,
+    restore_prepare,
+    restore_record,
+    restore_survey,
+)
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_check import Checked, CheckTask, Expected
-from spark_jobs.restore_choice import Options, plan_again, plan_of
-from spark_jobs.restore_load import Loaded, LoadTask
+from spark_jobs.restore_choice import Options
+from spark_jobs.restore_load import Loaded
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.restore_prepare import Prepared, check_consent, prepare
+from spark_jobs.restore_survey import Stray, SurveyTask
 from spark_jobs.restore_target import Target
+from spark_jobs.restore_task import LoadTask, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FENCES_AT_ONCE: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A plan held against the target.
-
-    `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
-    end and wanted the same topics. `present`: records that are loaded already.
-    """
-
-    plan: RestorePlan
-    targets: Mapping[str, TargetTopic]
-    resumes: PlanState | None
-    displaces: tuple[PlanState, ...]
-    present: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,93 +94,6 @@ class Told:
         """So many records are committed; `of` may be an upper bound."""
 
 
-def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
-    """Plan, and look at the target without touching it.
-
-    If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
-    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
-    """
-    plan = plan_of(reader, options)
-    found = target.progress(settled=False)
-    names = {topic.target for topic in plan.topics}
-    targets = target.look(names)
-    rivals = sorted(
-        (
-            state
-            for state in found.plans.values()
-            if state.state in {State.LOADING, State.VERIFIED} and names & state.targets.keys()
-        ),
-        key=lambda state: state.at,
-        reverse=True,
-    )
-    for state in rivals:
-        again = plan_again(reader, options, state)
-        if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
-            _refuse_if_cut(found, again, targets)
-            return Prepared(
-                plan=again,
-                targets=targets,
-                resumes=state,
-                displaces=tuple(other for other in rivals if other is not state),
-                present=sum(item.records for item in _present(found, again, targets)),
-            )
-    for topic in plan.topics:
-        existing = targets.get(topic.target)
-        if existing is not None:
-            restore_plan.check_target(topic, existing)
-            _refuse_if_finished(found, existing)
-            restore_plan.refuse_unless_empty(existing)
-    if _present(found, plan, targets):
-        raise RefusedError(
-            "this very plan was restored into these topics before, and then their records were deleted",
-            remedy="delete the topics as well, or restore into others",
-        )
-    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
-
-
-def _present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
-    """Return the progress of `plan` that speaks of the topics as they are now."""
-    ids = {target.topic_id for target in targets.values()}
-    return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
-
-
-def _refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
-    for item in _present(found, plan, targets):
-        target = targets[item.target]
-        for number, strand in item.strands.items():
-            if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
-                raise RefusedError(
-                    f"{item.target}-{number} lost records that an earlier run of this restore wrote",
-                    remedy="delete the target topic and restore from the start",
-                )
-
-
-def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
-    for state in found.plans.values():
-        if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
-            raise RefusedError(
-                f"topic {target.name} on the target was restored before (from generation {state.generation}) and is "
-                "not empty",
-                remedy="restore into another topic, e.g. with --suffix, or delete it first",
-            )
-
-
-def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
-    """Raise RefusedError if the recorded retention would delete restored records at once and nobody agreed."""
-    if options.consent or options.keep_load_config:
-        return
-    losses = [
-        f"{topic.target}: {expiry.surely} to {expiry.at_most} of {topic.records}"
-        for topic in plan.topics
-        if (expiry := topic.expiry(now)).at_most
-    ]
-    if losses:
-        raise RefusedError(
-            f"the recorded retention would delete restored records as soon as it is set ({'; '.join(losses)})",
-            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself",
-        )
-
-
 def restore(
     spark: SparkSession,
     address: StoreAddress,
@@ -203,29 +113,8 @@ def restore(
     prepared = prepare(reader, target, options)
     check_consent(prepared.plan, options, now=now())
     with pins.held(reader.store, reader.pair, sorted(prepared.plan.basis), owner="restore"):
-        _refuse_if_clearing(reader, prepared.plan)
+        restore_prepare.refuse_if_clearing(reader, prepared.plan)
         return _Run(prepared, spark=spark, address=address, target=target, options=options, now=now, told=told).run()
-
-
-def _refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
-    """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
-    present = {state.number: state for state in reader.refresh(tolerant=True)}
-    pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
-    for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):
-        state = present.get(number)
-        if state is not None and key not in state.objects and reader.store.head(key) is None:
-            raise RefusedError(
-                f"{key} was merged into another object and deleted since this was planned",
-                remedy="plan again; a target that was begun must be deleted first",
-            )
-    for item in (item for topic in plan.topics for item in topic.partitions):
-        for number in item.generations:
-            state = present.get(number)
-            if state is None or not state.usable(item.key):
-                raise RefusedError(
-                    f"generation {number} is being cleared",
-                    remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
-                )
 
 
 class _Run:
@@ -251,6 +140,8 @@ class _Run:
         self._now = now
         self._told = told
         self._run = str(uuid.uuid4())
+        # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
+        self._merged = prepared.resumes.merged if prepared.resumes is not None else ()
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
 
@@ -284,6 +175,7 @@ class _Run:
 
     def _begin(self) -> dict[str, TargetTopic]:
         """Create what is missing, say that this run is at work, fence others, and only then believe in emptiness."""
+        self._merged = self._survey()
         self._told.phase("creating topics")
         brokers = self._target.brokers()
         marks.ensure_topic(self._target.admin, brokers=brokers)
@@ -304,6 +196,40 @@ class _Run:
             restore_plan.refuse_unless_empty(existing)
         return targets
 
+    def _survey(self) -> tuple[str, ...]:
+        """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""
+        partitioner = self._plan.shape.partitioner
+        topics = [topic for topic in self._plan.topics if topic.repartitioned]
+        if not topics or partitioner is None:
+            return ()
+        self._told.phase("looking whether each key lies in one partition")
+        tasks = [
+            SurveyTask(
+                topic_id=topic.source.topic_id,
+                partition=item.key.partition,
+                slices=item.slices,
+                partitioner=partitioner,
+                partitions=topic.source.partitions,
+                store=self._address,
+            )
+            for topic in topics
+            for item in topic.partitions
+        ]
+        spark = self._spark.sparkContext
+        strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_survey_all).collect())
+        found = sorted({stray.topic_id for stray in strays if stray.offset is not None})
+        for topic in topics:
+            stray = next(
+                (item for item in strays if item.topic_id == topic.source.topic_id and item.offset is not None), None
+            )
+            if stray is not None:
+                self._notes[topic.target].append(
+                    f"{partitioner} would not have put the key at offset {stray.offset} into {topic.source.name}-"
+                    f"{stray.partition}: one key may lie in several partitions, so all were merged by timestamp, then "
+                    "partition, then offset"
+                )
+        return tuple(found)
+
     def _take_over(self) -> dict[str, TargetTopic]:
         """Say that this run is at work now, and fence the one before it."""
         state = self._prepared.resumes
@@ -313,7 +239,7 @@ class _Run:
         self._say(state.state, targets)
         self._fence((state, *self._prepared.displaces))
         # Only now is it certain what the run before this one has committed.
-        _refuse_if_cut(self._target.progress(settled=True), self._plan, self._target.look(targets))
+        restore_prepare.refuse_if_cut(self._target.progress(settled=True), self._plan, self._target.look(targets))
         return targets
 
     def _say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
@@ -325,6 +251,7 @@ class _Run:
             basis=self._plan.basis,
             targets={name: item.topic_id for name, item in targets.items()},
             sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
+            merged=self._merged,
             at=self._now(),
         )
         others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
@@ -343,9 +270,7 @@ class _Run:
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
-        tasks = [
-            self._task(topic, targets, number) for topic in self._plan.topics for number in range(len(topic.partitions))
-        ]
+        tasks = [self._task(topic, targets, items) for topic in self._plan.topics for items in self._groups(topic)]
         with self._following():
             found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
         return _sound(found)
@@ -353,21 +278,33 @@ class _Run:
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
 
-    def _task(self, topic: TopicPlan, targets: Mapping[str, TargetTopic], number: int) -> LoadTask:
-        item = topic.partitions[number]
+    def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
+        """Return which source partitions are loaded together, ascending."""
+        if topic.source.topic_id in self._merged:
+            return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
+        return [(item,) for item in topic.partitions]
+
+    def _task(
+        self, topic: TopicPlan, targets: Mapping[str, TargetTopic], items: Sequence[PartitionSelection]
+    ) -> LoadTask:
         pace = self._options.pace
+        if self._options.bytes_per_second is not None:
+            at_once = min(sum(len(self._groups(item)) for item in self._plan.topics), self._parallelism())
+            pace = replace(pace, bytes_per_second=self._options.bytes_per_second / at_once)
+        key = items[0].key
         return LoadTask(
             plan=self._plan.hash,
             run=self._run,
             pair=self._plan.pair,
             restore=self._id(targets),
             topic=topic.source.name,
-            topic_id=item.key.topic_id,
-            partition=item.key.partition,
+            topic_id=key.topic_id,
+            sources=tuple(Source(partition=item.key.partition, slices=item.slices) for item in items),
             target=topic.target,
             target_topic_id=targets[topic.target].topic_id,
-            transactional_id=restore_plan.transactional_id(self._plan.hash, item.key.topic_id, item.key.partition),
-            slices=item.slices,
+            transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
+            shape=self._plan.shape,
+            count=topic.count if topic.repartitioned else None,
             store=self._address,
             cluster=self._cluster,
             pace=replace(
@@ -377,13 +314,17 @@ class _Run:
             ),
         )
 
+    def _parallelism(self) -> int:
+        """Return how many tasks run side by side."""
+        return max(1, int(self._spark.sparkContext.defaultParallelism))
+
     @contextmanager
     def _following(self) -> Iterator[None]:
         """Tell how many records are committed, as the progress topic has it."""
         stop = threading.Event()
 
         def tell(progress: Progress) -> None:
-            done = sum(item.records for item in progress.of_plan(self._plan.hash))
+            done = sum(item.records + item.left_out for item in progress.of_plan(self._plan.hash))
             self._told.records(done, self._plan.records)
 
         thread = threading.Thread(
@@ -442,7 +383,7 @@ class _Run:
                     target_topic_id=targets[topic.target].topic_id,
                     ends={item.key.partition: item.end for item in topic.partitions},
                     tasks=tuple(
-                        restore_record.TaskRecord(task=item.partition, strands=item.strands, page=item.page)
+                        restore_record.TaskRecord(sources=item.sources, strands=item.strands, page=item.page)
                         for item in loaded
                         if item.target == topic.target
                     ),
@@ -458,13 +399,18 @@ class _Run:
     def _as_recorded(self) -> list[Loaded]:
         """Return what was loaded and checked before, when only the config is left to be set."""
         progress = self._target.progress(settled=True)
+        found = {
+            (item.topic_id, item.task): item
+            for item in restore_prepare.present(progress, self._plan, self._prepared.targets)
+        }
         return [
-            restore_load.loaded(item, topic=self._source_name(item.topic_id), resumed=item.records)
-            for item in _present(progress, self._plan, self._prepared.targets)
+            restore_load.loaded(done, topic=topic.source.name, sources=numbers, resumed=done.records)
+            for topic in self._plan.topics
+            for items in self._groups(topic)
+            for numbers in [tuple(item.key.partition for item in items)]
+            for done in [found.get((topic.source.topic_id, numbers[0]))]
+            if done is not None
         ]
-
-    def _source_name(self, topic_id: str) -> str:
-        return next(topic.source.name for topic in self._plan.topics if topic.source.topic_id == topic_id)
 
     def _set_recorded(self, targets: Mapping[str, TargetTopic]) -> None:
         self._say(State.VERIFIED, targets)
@@ -534,17 +480,17 @@ def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
             yield _Failed(error=error)
 
 
+def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
+    for task in tasks:
+        try:
+            yield restore_survey.survey(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+
+
 def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
     for task in tasks:
         try:
             yield from restore_check.check(task)
         except PermanentError as error:
             yield _Failed(error=error)
-
-
-def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
-    """Return a dry run's document."""
-    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
-    document["resumes"] = prepared.resumes is not None
-    document["present"] = prepared.present
-    return document

@@ -5,7 +5,7 @@ The newest state, a named cut, or a moment, each of all or some topics, and boun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,8 +21,9 @@ from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from spark_jobs import restore_plan
 from spark_jobs.progress import PlanState
-from spark_jobs.restore_load import Pace
 from spark_jobs.restore_plan import Naming, RestorePlan
+from spark_jobs.restore_shape import NOTHING, Shape
+from spark_jobs.restore_task import Pace
 
 _SKEW_MS: Final = 5_000
 """By how much the store's clock may seem to be behind the user's."""
@@ -34,7 +35,9 @@ class Options:
 
     At most one of these says which state it is, else it is the newest: `at` (ms by the store's clock: the last moment
     at or before it), `commit` (a chain entry of `generation`), `checkpoint` (a named cut, which goes with no
-    `generation`). `until` bounds partitions, (topic, number) -> the offset that is not restored any more.
+    `generation`). `until` bounds partitions, (topic, number) -> the offset that is not restored any more. `shape` is
+    what is changed on the way, `partitions` the number that new topics get, None: as recorded. `bytes_per_second`
+    bounds what is sent, all tasks together.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -44,6 +47,9 @@ class Options:
     commit: int | None = None
     checkpoint: str | None = None
     until: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    shape: Shape = NOTHING
+    partitions: int | None = None
+    bytes_per_second: int | None = None
     keep_load_config: bool = False
     consent: bool = False
     replication_factor: int | None = None
@@ -158,29 +164,44 @@ def _plan_cut(reader: ChainReader, options: Options, found: Checkpoint, *, upto:
     )
 
 
-def plan_again(reader: ChainReader, options: Options, state: PlanState) -> RestorePlan | None:
+def plan_again(
+    reader: ChainReader,
+    options: Options,
+    state: PlanState,
+    finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
+) -> RestorePlan | None:
     """Return the plan of `state`, a run that did not end, if it is what is asked for now.
 
-    It is made from the chain entries that it rested on: the backup may have grown since, and been merged.
+    It is made from the chain entries that it rested on: the backup may have grown since, and been merged. `finish` adds
+    what the target decides.
     """
     if options.generation not in {None, state.generation}:
         return None
     try:
-        if options.checkpoint is not None:
-            found = _checkpoint(reader, options.checkpoint)
-            plan = _plan_cut(reader, options, found, upto=state.basis.get(state.generation))
-            return plan if plan.hash == state.plan else None
-        generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
-        if options.at is not None or options.commit is not None:
-            present, seq = _moment(reader, generations, options)
-            plan = _plan_moment(reader, options, present, seq, {})
-            return plan if plan.hash == state.plan else None
+        for plan in _candidates(reader, options, state):
+            finished = finish(plan)
+            if finished.hash == state.plan:
+                return finished
     except (ConfigError, RefusedError, DamagedError):
         return None
+    return None
+
+
+def _candidates(reader: ChainReader, options: Options, state: PlanState) -> Iterator[RestorePlan]:
+    """Yield what the user may have planned then. Raises what planning raises."""
+    if options.checkpoint is not None:
+        found = _checkpoint(reader, options.checkpoint)
+        yield _plan_cut(reader, options, found, upto=state.basis.get(state.generation))
+        return
+    generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
+    if options.at is not None or options.commit is not None:
+        present, seq = _moment(reader, generations, options)
+        yield _plan_moment(reader, options, present, seq, {})
+        return
     # With a number named, what others have besides is taken less freely; whether one was is not written down.
     for number in (None, state.generation):
         with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
-            plan = restore_plan.make_plan(
+            yield restore_plan.make_plan(
                 generations,
                 pair=reader.pair,
                 naming=options.naming,
@@ -188,6 +209,3 @@ def plan_again(reader: ChainReader, options: Options, state: PlanState) -> Resto
                 number=number,
                 until=options.until,
             )
-            if plan.hash == state.plan:
-                return plan
-    return None

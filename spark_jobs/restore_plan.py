@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from backup_avro import layout
@@ -15,6 +16,7 @@ from backup_avro.fold import Generation
 from backup_avro.moments import LAGGING_MS, PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded, select, select_cut
 from sink.transcode.batch import Compression
+from spark_jobs.restore_shape import NOTHING, Shape, key_hash
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -52,17 +54,33 @@ _OWN: Final = frozenset({"_tandem_restore_progress"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """From a topic's name in the backup to its name on the target: `only` or `renamed` first, then the suffix."""
+    """From a topic's name in the backup to its name on the target.
+
+    `only`, or `renamed`, or the first of `patterns` that the whole name matches, as (expression, replacement); else the
+    name and the suffix.
+    """
 
     only: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    patterns: tuple[tuple[str, str], ...] = ()
     suffix: str = ""
 
     def target(self, topic: str) -> str:
-        """Return the target's name."""
+        """Return the target's name. ConfigError for an expression or a replacement that is none."""
         if self.only is not None:
             return self.only
-        return self.renamed.get(topic) or f"{topic}{self.suffix}"
+        if topic in self.renamed:
+            return self.renamed[topic]
+        for pattern, replacement in self.patterns:
+            try:
+                match = re.fullmatch(pattern, topic)
+                if match is not None:
+                    return match.expand(replacement)
+            except (re.error, IndexError) as error:
+                raise ConfigError(
+                    f"--map-pattern {pattern}={replacement}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'"
+                ) from error
+        return f"{topic}{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +115,17 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic's way from the backup to the target."""
+    """One topic's way from the backup to the target, which has `count` partitions."""
 
     source: Topic
     target: str
     partitions: tuple[PartitionSelection, ...]
+    count: int
+
+    @property
+    def repartitioned(self) -> bool:
+        """Whether the target has another number of partitions, so that records are put where their keys belong."""
+        return self.count != self.source.partitions
 
     @property
     def records(self) -> int:
@@ -186,6 +210,7 @@ class RestorePlan:
     past: PastState | None = None
     asked: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
+    shape: Shape = NOTHING
 
     @property
     def records(self) -> int:
@@ -202,6 +227,7 @@ class RestorePlan:
         found = [f"generation {number} can't be read: {why}" for number, why in sorted(self.damaged.items())]
         found += [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
         found += self._lagging()
+        found += self.shape.describe()
         found += [
             f"{topic.source.name} was deleted from the cluster; this is its last backup"
             for topic in self.topics
@@ -211,6 +237,11 @@ class RestorePlan:
             found.extend(
                 f"{topic.source.name}-{item.key.partition}: {item.warning}" for item in topic.partitions if item.warning
             )
+            if topic.repartitioned:
+                found.append(
+                    f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
+                    f"records go where {self.shape.partitioner} puts their keys"
+                )
             missing = set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions}
             found.extend(
                 f"{topic.source.name}-{number} is not in the backup; the target's partition stays empty"
@@ -281,7 +312,12 @@ def make_plan(
     plans = tuple(
         sorted(
             (
-                TopicPlan(source=items[0].topic, target=naming.target(items[0].topic.name), partitions=tuple(items))
+                TopicPlan(
+                    source=items[0].topic,
+                    target=naming.target(items[0].topic.name),
+                    partitions=tuple(items),
+                    count=items[0].topic.partitions,
+                )
                 for items in by_topic.values()
             ),
             key=lambda plan: plan.source.name,
@@ -386,14 +422,39 @@ def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
     return f"tandem-restore-{plan_hash[:16]}-{topic_id}-{partition}"
 
 
-def check_target(topic: TopicPlan, target: TargetTopic) -> None:
-    """Raise RefusedError unless the existing topic can take the partitions as they are."""
-    if target.partitions != topic.source.partitions:
+def shaped(
+    plan: RestorePlan, shape: Shape, targets: Mapping[str, TargetTopic], *, count: int | None = None
+) -> RestorePlan:
+    """Return a plan that changes records on the way: its hash is another one if it does.
+
+    `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
+    has another number on the target, or would get one, and nobody said how records are put to partitions.
+    """
+    topics = tuple(_counted(topic, shape, targets.get(topic.target), count) for topic in plan.topics)
+    counts = {topic.target: topic.count for topic in topics if topic.repartitioned}
+    if not counts and not shape.selects:
+        return replace(plan, topics=topics)
+    text = f"{plan.hash} {key_hash(shape, counts)}"
+    return replace(plan, topics=topics, shape=shape, hash=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _counted(topic: TopicPlan, shape: Shape, target: TargetTopic | None, count: int | None) -> TopicPlan:
+    if target is not None:
+        if count is not None and count != target.partitions:
+            raise RefusedError(
+                f"topic {target.name} has {target.partitions} partitions on the target, not {count}",
+                remedy="leave --partitions out, or restore into a topic that does not exist yet",
+            )
+        count = target.partitions
+    count = count or topic.source.partitions
+    if count != topic.source.partitions and shape.partitioner is None:
         raise RefusedError(
-            f"topic {target.name} has {target.partitions} partitions on the target, {topic.source.name} has "
+            f"topic {topic.target} has, or is to get, {count} partitions, {topic.source.name} has "
             f"{topic.source.partitions} in the backup",
-            remedy="restore into a topic that does not exist yet, with --to, --map or --suffix",
+            remedy="say with --repartition how its producers choose a partition, murmur2 (Java) or crc32 (librdkafka); "
+            "or restore into a topic that does not exist yet, with --to, --map or --suffix",
         )
+    return replace(topic, count=count)
 
 
 def refuse_unless_empty(target: TargetTopic) -> None:
@@ -425,6 +486,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
         "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
         "hash": plan.hash,
         "at": plan.as_of,
+        "shape": plan.shape.document(),
         "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
         "warnings": plan.warnings(),
     }
@@ -437,6 +499,7 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
         "topicId": topic.source.topic_id,
         "target": topic.target,
         "targetExists": target is not None,
+        "targetPartitions": topic.count,
         "targetEmpty": target is None or target.empty,
         "replicationFactor": topic.source.replication_factor,
         "config": dict(sorted(topic.source.config.items())),

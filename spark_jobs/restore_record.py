@@ -20,9 +20,9 @@ _NAME: Final = "restore.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRecord:
-    """One task: `task` is its (lowest) source partition, `page` the last page of its rows, None if it has none."""
+    """One task of these source partitions: `page` is the last page of its rows, None if it has none."""
 
-    task: int
+    sources: tuple[int, ...]
     strands: Mapping[int, Strand]
     page: str | None
 
@@ -98,7 +98,7 @@ def _dump_topic(topic: TopicRecord) -> dict[str, Any]:
         "ends": {str(number): end for number, end in topic.ends.items()},
         "tasks": [
             {
-                "task": task.task,
+                "sources": list(task.sources),
                 "page": task.page,
                 "strands": dump_strands(task.strands),
             }
@@ -151,7 +151,7 @@ def _load_task(document: object, where: str) -> TaskRecord:
     fields = Fields(document, where)
     strands: dict[str, Any] = fields.take("strands", dict)
     task = TaskRecord(
-        task=fields.take("task", int),
+        sources=tuple(int(number) for number in fields.take("sources", list)),
         page=fields.take("page", str, None),
         strands=load_strands(strands),
     )

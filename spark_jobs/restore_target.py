@@ -76,7 +76,7 @@ class Target:
             self.admin.alter_config(plan.target, dict(config))
             return
         self.admin.create_topic(
-            plan.target, partitions=plan.source.partitions, replication_factor=replication_factor, config=config
+            plan.target, partitions=plan.count, replication_factor=replication_factor, config=config
         )
         deadline = time.monotonic() + _VISIBLE_S
         while not self._visible(plan):
@@ -87,7 +87,7 @@ class Target:
     def _visible(self, plan: TopicPlan) -> bool:
         infos = self.admin.topics([plan.target])
         leaders = [leader for info in infos for leader, _ in info.partitions.values()]
-        return len(leaders) == plan.source.partitions and min(leaders) >= 0
+        return len(leaders) == plan.count and min(leaders) >= 0
 
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set a topic's config; return the keys that the cluster refuses, with the reason."""

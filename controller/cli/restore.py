@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from backup_avro.errors import ConfigError, ExitCode
+from backup_avro.errors import ExitCode
 from controller.cli import output
 from controller.cli.backup import place_of
 from controller.cli.context import ConfigOption, SetOption
-from controller.cli.durations import moment
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.restore_groups import groups
+from controller.cli.restore_options import Excluded, KeyFormat, options_of, shape_of
 from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import target_properties
-
-if TYPE_CHECKING:
-    from spark_jobs.restore_choice import Options
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(groups)
@@ -39,8 +35,12 @@ def restore(
     rename: Annotated[
         list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
     ] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option("--map-pattern", metavar="EXPRESSION=NEW", help=r"E.g. '(.*)\.v1=\1.v2'; may be repeated."),
+    ] = None,
     suffix: Annotated[
-        str, typer.Option("--suffix", help="Appended to all names that --map does not give, e.g. .restored")
+        str, typer.Option("--suffix", help="Appended to all names that no --map gives, e.g. .restored")
     ] = "",
     generation: Annotated[
         int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
@@ -60,6 +60,58 @@ def restore(
         typer.Option(
             "--until", metavar="TOPIC:N=OFFSET", help="Only what lies below in this partition; may be repeated."
         ),
+    ] = None,
+    until_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--until-timestamp",
+            metavar="TIME",
+            help="Of each partition what comes before the first record with a later producer's timestamp.",
+        ),
+    ] = None,
+    filter_timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--filter-timestamp",
+            metavar="FROM..TO",
+            help="Only records with producers' timestamps from FROM on and before TO: no state of the topic.",
+        ),
+    ] = None,
+    latest: Annotated[
+        bool, typer.Option("--latest-per-key", help="Of each key only the newest record of its partition.")
+    ] = False,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones/--no-tombstones", help="With --latest-per-key: deleted keys' tombstones.")
+    ] = True,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="Only records with this key; may be repeated.")
+    ] = None,
+    exclude_key: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-key", metavar="KEY", help="Leave out records with this key; may be repeated."),
+    ] = None,
+    exclude_keys_file: Annotated[
+        Path | None, typer.Option("--exclude-keys-file", help="The same, one key on each line.")
+    ] = None,
+    excluded: Annotated[
+        Excluded, typer.Option("--excluded", help="What becomes of records with excluded keys.")
+    ] = Excluded.DROP,
+    key_format: Annotated[
+        KeyFormat, typer.Option("--key-format", help="How keys are written in the options above.")
+    ] = KeyFormat.UTF8,
+    repartition: Annotated[
+        str | None,
+        typer.Option(
+            "--repartition",
+            metavar="murmur2|crc32",
+            help="How producers choose a partition (Java or librdkafka), for targets with another number of them.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="For new topics, with --repartition; else as recorded.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
     root: Annotated[
         str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")
@@ -96,21 +148,37 @@ def restore(
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs import restore as job  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
+    from spark_jobs.restore_prepare import check_consent, prepare  # noqa: PLC0415 - likewise
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
     place, settings, name, configured = place_of(context, config, overrides, root=root, pair=pair)
     target = Target(target_properties(configured, target_servers, target_config))
-    options = _options(
+    options = options_of(
         topics=topics,
         to=to,
         rename=rename,
+        patterns=patterns,
         suffix=suffix,
         generation=generation,
         at=at,
         commit=commit,
         checkpoint=checkpoint,
         until=until,
+        shape=shape_of(
+            until_timestamp=until_timestamp,
+            filter_timestamp=filter_timestamp,
+            latest=latest,
+            tombstones=tombstones,
+            key=key,
+            exclude_key=exclude_key,
+            exclude_keys_file=exclude_keys_file,
+            excluded=excluded,
+            key_format=key_format,
+            repartition=repartition,
+        ),
+        partitions=partitions,
+        rate=rate,
         keep_load_config=keep_load_config,
         consent=yes,
         replication_factor=replication_factor,
@@ -118,11 +186,11 @@ def restore(
     address = StoreAddress(root=place, settings=settings)
     reader = ChainReader(address.open(), name)
     if dry_run:
-        show_plan(job.prepare(reader, target, options), options, output_, now=_now())
+        show_plan(prepare(reader, target, options), options, output_, now=_now())
         return
     # Before Spark starts: most of what can be refused is refused at once.
-    prepared = job.prepare(reader, target, options)
-    job.check_consent(prepared.plan, options, now=_now())
+    prepared = prepare(reader, target, options)
+    check_consent(prepared.plan, options, now=_now())
     for warning in prepared.plan.warnings():
         output.warn(warning)
     as_of = "" if prepared.plan.as_of is None else f", as of {prepared.plan.as_of}"
@@ -141,60 +209,3 @@ def restore(
 
 def _now() -> int:
     return round(time.time() * 1000)
-
-
-def _options(
-    *,
-    topics: Sequence[str] | None,
-    to: str | None,
-    rename: Sequence[str] | None,
-    suffix: str,
-    generation: int | None,
-    at: str | None,
-    commit: int | None,
-    checkpoint: str | None,
-    until: Sequence[str] | None,
-    keep_load_config: bool,
-    consent: bool,
-    replication_factor: int | None,
-) -> Options:
-    from spark_jobs.restore_choice import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from spark_jobs.restore_plan import Naming  # noqa: PLC0415 - likewise
-
-    if to is not None and (rename or suffix):
-        raise ConfigError("--to goes with neither --map nor --suffix", remedy="give one of them")
-    if checkpoint is not None and generation is not None:
-        raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
-    states = {"--at": at, "--commit": commit, "--checkpoint": checkpoint}
-    given = [name for name, value in states.items() if value is not None]
-    if commit is not None and generation is None:
-        raise ConfigError("--commit goes with --generation", remedy="each generation numbers its entries for itself")
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
-    renamed: dict[str, str] = {}
-    for item in rename or ():
-        old, found, new = item.partition("=")
-        if not (old and found and new):
-            raise ConfigError(f"--map {item!r} is not OLD=NEW")
-        renamed[old] = new
-    names = tuple(name for item in topics or () for name in item.split(",") if name)
-    return Options(
-        naming=Naming(only=to, renamed=renamed, suffix=suffix),
-        topics=names or None,
-        generation=generation,
-        at=None if at is None else moment("--at", at),
-        commit=commit,
-        checkpoint=checkpoint,
-        until=dict(_bound(item) for item in until or ()),
-        keep_load_config=keep_load_config,
-        consent=consent,
-        replication_factor=replication_factor,
-    )
-
-
-def _bound(text: str) -> tuple[tuple[str, int], int]:
-    place, found, offset = text.rpartition("=")
-    topic, colon, number = place.rpartition(":")
-    if not (topic and colon and found and number.isdecimal() and offset.isdecimal()):
-        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET")
-    return (topic, int(number)), int(offset)

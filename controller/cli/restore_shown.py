@@ -10,8 +10,9 @@ from controller.cli import output
 from controller.cli.output import OutputFormat, Table
 
 if TYPE_CHECKING:
-    from spark_jobs.restore import Prepared, Report, Told
+    from spark_jobs.restore import Report, Told
     from spark_jobs.restore_choice import Options
+    from spark_jobs.restore_prepare import Prepared
 
 _RESTORE = "Restore"
 _SHOWN = 50
@@ -20,7 +21,7 @@ _EVERY_S = 5.0
 
 def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int) -> None:
     """Print a dry run."""
-    from spark_jobs.restore import describe  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.restore_prepare import describe  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     document = describe(prepared, now=now)
     output.show(kind=_RESTORE, body={"dryRun": True, **document}, output=form, tables=_plan_tables(document, options))

@@ -21,9 +21,10 @@ from controller.sandbox.kafka import KafkaServer
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore import prepare, restore
+from spark_jobs.restore import restore
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_prepare import prepare
 from spark_jobs.restore_target import Target
 
 if TYPE_CHECKING:

@@ -27,11 +27,13 @@ from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State, View
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore import Report, Told, describe, prepare, restore
+from spark_jobs.restore import Report, Told, restore
 from spark_jobs.restore_choice import Options
-from spark_jobs.restore_load import LoadTask, Pace, load
+from spark_jobs.restore_load import load
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
+from spark_jobs.restore_prepare import describe, prepare
 from spark_jobs.restore_target import Target
+from spark_jobs.restore_task import LoadTask, Pace, Source
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -403,6 +405,7 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
     second.commit(records(topic_name, 0, range(250)))
     second.complete()
+    slices = make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1).topics[0].partitions[0].slices
     zombie = LoadTask(
         plan=old.plan,
         run=old.run,
@@ -410,11 +413,10 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
         restore="r1",
         topic=topic_name,
         topic_id=next(iter(old.sources)),
-        partition=0,
+        sources=(Source(partition=0, slices=slices),),
         target=target,
         target_topic_id=old.targets[target],
         transactional_id=transactional_id(old.plan, next(iter(old.sources)), 0),
-        slices=make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1).topics[0].partitions[0].slices,
         store=case.address,
         cluster=Cluster(props=case.props),
     )

@@ -15,8 +15,8 @@ from backup_avro.errors import ExitCode
 from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
 from spark_jobs.restore_choice import Options
-from spark_jobs.restore_load import Pace
 from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_task import Pace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

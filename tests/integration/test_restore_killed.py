@@ -30,9 +30,9 @@ from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_check import CheckTask, Expected, check
-from spark_jobs.restore_load import LoadTask, Pace
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_target import Target
+from spark_jobs.restore_task import LoadTask, Pace, Source
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -53,7 +53,7 @@ from sink.object_store import StoreSettings
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Told, restore
 from spark_jobs.restore_choice import Options
-from spark_jobs.restore_load import Pace
+from spark_jobs.restore_task import Pace
 from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_target import Target
 from spark_jobs.session import session
@@ -165,6 +165,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         basis=plan.basis,
         targets={name: found.topic_id},
         sources={topic.source.topic_id: 1},
+        merged=(),
         at=0,
     )
     marks.write_states(target.props, [state])
@@ -175,11 +176,10 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         restore="r1",
         topic="orders",
         topic_id=topic.source.topic_id,
-        partition=0,
+        sources=(Source(partition=0, slices=topic.partitions[0].slices),),
         target=name,
         target_topic_id=found.topic_id,
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
-        slices=topic.partitions[0].slices,
         store=StoreAddress(root=root, settings=StoreSettings()),
         cluster=Cluster(props=target.props),
         pace=Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),

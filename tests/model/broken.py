@@ -19,7 +19,7 @@ from backup_avro.fold import Generation
 from controller import decide
 from controller.decide import Action, Clear, Reason
 from controller.observation import Observation, Policy
-from spark_jobs import restore, retention_plan
+from spark_jobs import restore_prepare, retention_plan
 
 
 def _name(key: PartitionKey) -> str:
@@ -127,7 +127,7 @@ def clearing_of_what_the_cluster_lost() -> Iterator[None]:
 @contextmanager
 def restore_without_a_second_look() -> Iterator[None]:
     """A restore that put its pins reads what it planned before, without reading the chains again."""
-    with patch.object(restore, "_refuse_if_clearing", lambda *_: None):
+    with patch.object(restore_prepare, "refuse_if_clearing", lambda *_: None):
         yield
 
 

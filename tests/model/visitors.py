@@ -1,6 +1,6 @@
 """Who else works on the store: somebody who restores, and a janitor.
 
-Their steps mirror `spark_jobs/restore.py` and `spark_jobs/retention.py`.
+Their steps mirror `spark_jobs/restore_prepare.py` and `spark_jobs/retention.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from backup_avro.chain import Kind
 from backup_avro.errors import RefusedError
 from sink.chain.pins import Pin
 from sink.object_store.base import ObjectInfo
-from spark_jobs import restore as production
+from spark_jobs import restore_prepare as production
 from spark_jobs.retention_plan import make_plan
 from spark_jobs.retention_steps import Action, Observation
 from spark_jobs.retention_steps import Rules as Limits
@@ -78,7 +78,7 @@ class Visitors:
         reader = SimpleNamespace(refresh=lambda **_: list(states), store=store)
         plan = SimpleNamespace(topics=[SimpleNamespace(partitions=items)])
         try:
-            production._refuse_if_clearing(cast("Any", reader), cast("Any", plan))
+            production.refuse_if_clearing(cast("Any", reader), cast("Any", plan))
         except RefusedError:
             return False
         return True

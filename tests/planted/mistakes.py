@@ -238,7 +238,7 @@ MISTAKES = (
     ),
     Mistake(
         name="reader: does not look again after its pin",
-        file="spark_jobs/restore.py",
+        file="spark_jobs/restore_prepare.py",
         old="            if state is None or not state.usable(item.key):\n",
         new="            if state is None:\n",
     ),

@@ -32,7 +32,7 @@ from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
 from sink.offers import RangeTask, put_offer, read_range
-from spark_jobs import restore
+from spark_jobs import restore_prepare
 from spark_jobs.catch_up_plan import Pace, building, offered, what_is_left
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_plan import RestorePlan
@@ -189,7 +189,7 @@ class Operator:
             with pins.held(store, reader.pair, sorted(plan.basis), owner=owner, lifetime_ms=_PIN_MS):
                 desk.think(2.0)
                 try:
-                    restore._refuse_if_clearing(reader, plan)
+                    restore_prepare.refuse_if_clearing(reader, plan)
                 except RefusedError as error:
                     raise TransientError(f"plans again: {error}") from error
                 self.judge.readings.begin(owner, plan)

@@ -38,7 +38,7 @@ class _Map:
             ends={},
             tasks=tuple(
                 TaskRecord(
-                    task=number,
+                    sources=(number,),
                     page=f"page-{number}",
                     strands={
                         target: _strand((row for row in rows if row.partition == number), target)
@@ -50,7 +50,7 @@ class _Map:
         )
 
     def of(self, task: TaskRecord) -> list[Row]:
-        return [row for row in reversed(self.rows) if row.partition == task.task]
+        return [row for row in reversed(self.rows) if row.partition in task.sources]
 
     def below(self, _: TopicRecord, row: Row, offset: int) -> int | None:
         known = self.offsets.get(row.first)
@@ -88,7 +88,7 @@ def test_what_cannot_be_counted_comes_again() -> None:
 def test_a_partition_without_records_begins_at_its_begin() -> None:
     """A group had committed on an empty partition."""
     it = _Map(Row(0, 0, 0, 0, 0, 1))
-    empty = TaskRecord(task=1, page=None, strands={})
+    empty = TaskRecord(sources=(1,), page=None, strands={})
     topic = TopicRecord(
         name="t", topic_id=_ID, partitions=2, target="t", target_topic_id="x", ends={}, tasks=(*it.topic.tasks, empty)
     )

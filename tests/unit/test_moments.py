@@ -19,9 +19,9 @@ from backup_avro.record import Record, decode_body
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from spark_jobs.progress import PlanState, State
-from spark_jobs.restore import _refuse_if_clearing
 from spark_jobs.restore_choice import Options, plan_again, plan_of
 from spark_jobs.restore_plan import Naming, RestorePlan, TopicPlan
+from spark_jobs.restore_prepare import refuse_if_clearing
 
 MINUTE = 60_000
 Held = dict[tuple[str, int], list[int]]
@@ -271,7 +271,15 @@ def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
     options = Options(naming=Naming(suffix=".r"), at=at)
     made = plan_of(ChainReader(store, PAIR), options)
     written = PlanState(
-        plan=made.hash, run="x", state=State.LOADING, generation=1, basis=made.basis, targets={}, sources={}, at=0
+        plan=made.hash,
+        run="x",
+        state=State.LOADING,
+        generation=1,
+        basis=made.basis,
+        targets={},
+        sources={},
+        merged=(),
+        at=0,
     )
     for _ in range(10):
         past._commit(config=False, journal=False, grow=False)
@@ -334,10 +342,10 @@ def test_what_was_swept_between_the_plan_and_the_pins_is_seen(store: MemoryStore
         past._commit(config=False, journal=False, grow=False)
     reader = ChainReader(store, PAIR)
     made = plan_of(reader, Options())
-    _refuse_if_clearing(reader, made)
+    refuse_if_clearing(reader, made)
     past._merge()
     with pytest.raises(RefusedError, match="was merged into another object and deleted since this was planned"):
-        _refuse_if_clearing(reader, made)
+        refuse_if_clearing(reader, made)
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

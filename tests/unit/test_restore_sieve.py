@@ -1,0 +1,257 @@
+"""What a restore changes on the way: which records, in which partition, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as reference_murmur2
+
+from backup_avro.record import Record, decode_body, encode
+from sink.transcode.batch import Compression
+from sink.transcode.reverse import build_batches
+from spark_jobs.partitioner import Partitioner, chooser, murmur2
+from spark_jobs.read import Body
+from spark_jobs.restore_latest import Ascending, newest
+from spark_jobs.restore_shape import NOTHING, Shape
+from spark_jobs.restore_sieve import Chunk, Sieve, Unit
+
+_KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
+_RECORDS = st.lists(
+    st.builds(
+        Record,
+        topic=st.just("t"),
+        partition=st.just(0),
+        offset=st.just(0),
+        timestamp=st.integers(-1, 20),
+        key=_KEYS,
+        value=st.one_of(st.none(), st.binary(max_size=3)),
+        headers=st.sampled_from([(), (("h", b"x"),)]),
+    ),
+    max_size=40,
+)
+
+
+def _numbered(records: Iterable[Record], partition: int = 0, *, gap: int = 1) -> list[Record]:
+    return [replace(item, partition=partition, offset=at * gap) for at, item in enumerate(records)]
+
+
+def _bodies(records: Sequence[Record], size: int = 7) -> Iterator[Body]:
+    for at in range(0, len(records), size):
+        chunk = records[at : at + size]
+        yield Body(body=b"".join(map(encode, chunk)), records=len(chunk), first=chunk[0].offset)
+
+
+def _of(chunk: Chunk) -> list[Record]:
+    return list(decode_body(chunk.body.body, chunk.body.records))
+
+
+def _written(units: Iterable[Unit]) -> dict[int, list[Record]]:
+    """What each partition of the target gets."""
+    found: dict[int, list[Record]] = {}
+    for unit in units:
+        for chunk in unit.chunks:
+            found.setdefault(chunk.target, []).extend(_of(chunk))
+            # It is what the maker of batches takes.
+            batches = build_batches(
+                chunk.body.body,
+                chunk.body.records,
+                max_batch_bytes=10**6,
+                max_batch_records=3,
+                compression=Compression.NONE,
+            )
+            assert sum(batch.records for batch in batches) == chunk.body.records
+    return found
+
+
+def _oracle(records: Iterable[Record], shape: Shape) -> list[Record]:
+    """The shape's rules, one after the other."""
+    kept: list[Record] = []
+    for item in records:
+        if shape.until is not None and item.timestamp > shape.until:
+            break
+        in_span = (shape.since is None or item.timestamp >= shape.since) and (
+            shape.before is None or item.timestamp < shape.before
+        )
+        if (shape.since is not None or shape.before is not None) and (item.timestamp == -1 or not in_span):
+            continue
+        if shape.keys is not None and item.key not in shape.keys:
+            continue
+        if item.key is not None and item.key in shape.excluded:
+            if shape.as_tombstones:
+                kept.append(replace(item, value=None, headers=()))
+            continue
+        kept.append(item)
+    if not shape.latest:
+        return kept
+    last = {item.key: item.offset for item in kept}
+    kept = [item for item in kept if item.key is None or last[item.key] == item.offset]
+    return [
+        item
+        for item in kept
+        if item.key is None or item.value is not None or shape.tombstones or item.key in shape.excluded
+    ]
+
+
+_SHAPES = st.builds(
+    Shape,
+    keys=st.one_of(st.none(), st.frozensets(st.sampled_from([b"", b"a", b"b"]))),
+    excluded=st.frozensets(st.sampled_from([b"", b"b", b"c"])),
+    as_tombstones=st.booleans(),
+    since=st.one_of(st.none(), st.integers(0, 20)),
+    before=st.one_of(st.none(), st.integers(0, 20)),
+    until=st.one_of(st.none(), st.integers(-1, 20)),
+    latest=st.booleans(),
+    tombstones=st.booleans(),
+)
+
+
+def _sieve(shape: Shape, records: Sequence[Record], choose: Callable[[bytes], int] | None = None) -> Sieve:
+    sieve = Sieve(shape=shape, choose=choose, count=3)
+    if shape.latest:
+        keyed = lambda: Sieve(shape=shape, choose=None, count=0).keyed(0, _bodies(records))  # noqa: E731 - read again
+        sieve.winners = {0: Ascending(newest(keyed, len(records), pass_records=5))}
+    return sieve
+
+
+@given(_RECORDS, _SHAPES)
+def test_what_is_written_is_what_was_asked_for(records: list[Record], shape: Shape) -> None:
+    """Against the rules applied one after the other; whatever is counted as left out is."""
+    numbered = _numbered(records, gap=3)
+    units = list(_sieve(shape, numbered).one(0, _bodies(numbered)))
+    wanted = _oracle(numbered, shape)
+    assert _written(units).get(0, []) == wanted
+    until = next((item.offset for item in numbered if shape.until is not None and item.timestamp > shape.until), None)
+    seen = len(numbered) if until is None else until // 3
+    assert sum(unit.left_out for unit in units) == seen - len(wanted)
+    if units:
+        assert units[-1].next_offsets == {0: numbered[-1].offset + 1 if until is None else until}
+
+
+@given(_RECORDS, _SHAPES, st.data())
+def test_a_load_goes_on_anywhere(records: list[Record], shape: Shape, data: st.DataObject) -> None:
+    """After any unit, a new sieve that begins at its offset writes just the rest."""
+    numbered = _numbered(records)
+    units = list(_sieve(shape, numbered).one(0, _bodies(numbered)))
+    if not units:
+        return
+    at = data.draw(st.integers(0, len(units) - 1))
+    start = units[at].next_offsets[0]
+    rest = [item for item in numbered if item.offset >= start]
+    again = list(_sieve(shape, numbered).one(0, _bodies(rest, size=4)))
+    assert _written([*units[: at + 1], *again]) == _written(units)
+
+
+@given(_RECORDS, st.sampled_from(list(Partitioner)))
+def test_keys_go_where_they_belong(records: list[Record], partitioner: Partitioner) -> None:
+    """Each in its partition, in order; records without a key somewhere."""
+    numbered = _numbered(records, partition=5)
+    choose = chooser(partitioner, 3)
+    written = _written(Sieve(shape=NOTHING, choose=choose, count=3).one(5, _bodies(numbered)))
+    for number, items in written.items():
+        assert items == [item for item in numbered if (5 % 3 if item.key is None else choose(item.key)) == number]
+    assert sum(map(len, written.values())) == len(numbered)
+
+
+@given(st.lists(_RECORDS, min_size=2, max_size=3), st.data())
+def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> None:
+    """By timestamp, but each partition in its own order; what is restarted anywhere goes on the same."""
+    sources = {number: _numbered(items, number) for number, items in enumerate(parts)}
+    choose = chooser(Partitioner.MURMUR2, 3)
+
+    def run(starts: dict[int, int]) -> list[Unit]:
+        rest = {
+            number: list(_bodies([item for item in items if item.offset >= starts.get(number, 0)]))
+            for number, items in sources.items()
+        }
+        return list(Sieve(shape=NOTHING, choose=choose, count=3).merged(rest, unit_records=5))
+
+    units = run({})
+    written = _flat(units)
+    origins = [origin for items in written.values() for origin, _ in items]
+    assert sorted(origins) == [(number, item.offset) for number, items in sources.items() for item in items]
+    for items in written.values():
+        for number in sources:
+            mine = [offset for (partition, offset), _ in items if partition == number]
+            assert mine == sorted(mine)
+        for (_, offset), record in items:
+            assert record.topic == "t"
+            assert offset >= 0
+    for number, items in written.items():
+        for origin, record in items:
+            source = sources[origin[0]][origin[1]]
+            assert (record.key, record.value, record.timestamp, record.headers) == (
+                source.key,
+                source.value,
+                source.timestamp,
+                source.headers,
+            )
+            assert number == (origin[0] % 3 if source.key is None else choose(source.key))
+    if all(items == sorted(items, key=lambda item: item.timestamp) for items in sources.values()):
+        for items in written.values():
+            stamps = [record.timestamp for _, record in items]
+            assert stamps == sorted(stamps)
+    if units:
+        at = data.draw(st.integers(0, len(units) - 1))
+        starts: dict[int, int] = {}
+        for unit in units[: at + 1]:
+            starts.update(unit.next_offsets)
+        assert _flat([*units[: at + 1], *run(starts)]) == written
+
+
+def _flat(units: Iterable[Unit]) -> dict[int, list[tuple[tuple[int, int], Record]]]:
+    found: dict[int, list[tuple[tuple[int, int], Record]]] = {}
+    for unit in units:
+        for chunk in unit.chunks:
+            assert chunk.origins is not None
+            records = [replace(item, offset=0, partition=0) for item in _of(chunk)]
+            found.setdefault(chunk.target, []).extend(zip(chunk.origins, records, strict=True))
+    _written(units)
+    return found
+
+
+@given(st.binary(max_size=40))
+def test_murmur2_is_kafkas(key: bytes) -> None:
+    """Against another implementation."""
+    assert murmur2(key) == reference_murmur2(key) & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_"),
+    [
+        # From Kafka's own UtilsTest.testMurmur2.
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_by_known_values(key: bytes, hash_: int) -> None:
+    """Signed, as Java has them."""
+    assert murmur2(key) == hash_ & 0xFFFFFFFF
+    assert chooser(Partitioner.MURMUR2, 7)(key) == (hash_ & 0x7FFFFFFF) % 7
+
+
+def test_crc32_is_librdkafkas() -> None:
+    """The check value of CRC-32/ISO-HDLC."""
+    assert chooser(Partitioner.CRC32, 1000)(b"123456789") == 0xCBF43926 % 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60), st.integers(1, 9))
+def test_the_newest_of_each_key(steps: list[tuple[int, int]], pass_records: int) -> None:
+    """However many passes it takes."""
+    offset, keyed = 0, []
+    for step, key in steps:
+        offset += step + 1
+        keyed.append((offset, bytes([key])))
+    found = newest(lambda: iter(keyed), len(keyed), pass_records=pass_records)
+    assert list(found) == sorted({key: offset for offset, key in keyed}.values())
+    asked = Ascending(found)
+    assert [number for number in range(offset + 2) if number in asked] == list(found)
+    sparse = Ascending(found)
+    assert [number for number in range(0, offset + 2, 3) if number in sparse] == [n for n in found if n % 3 == 0]
