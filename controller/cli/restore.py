@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backup_avro.errors import ConfigError, ExitCode
+from backup_avro.moments import parse_moment
 from controller.cli import output
 from controller.cli.context import CONFIG_VARIABLE, ConfigOption, SetOption, invocation, load
-from controller.cli.durations import moment
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import target_properties
@@ -177,17 +177,12 @@ def _options(
 ) -> Options:
     from spark_jobs.restore_choice import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.restore_plan import Naming  # noqa: PLC0415 - likewise
+    from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
 
     if to is not None and (rename or suffix):
         raise ConfigError("--to goes with neither --map nor --suffix", remedy="give one of them")
-    if checkpoint is not None and generation is not None:
-        raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
-    states = {"--at": at, "--commit": commit, "--checkpoint": checkpoint}
-    given = [name for name, value in states.items() if value is not None]
-    if commit is not None and generation is None:
-        raise ConfigError("--commit goes with --generation", remedy="each generation numbers its entries for itself")
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+    moment = None if at is None else parse_moment("--at", at)
+    Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
     renamed: dict[str, str] = {}
     for item in rename or ():
         old, found, new = item.partition("=")
@@ -199,7 +194,7 @@ def _options(
         naming=Naming(only=to, renamed=renamed, suffix=suffix),
         topics=names or None,
         generation=generation,
-        at=None if at is None else moment("--at", at),
+        at=moment,
         commit=commit,
         checkpoint=checkpoint,
         until=dict(_bound(item) for item in until or ()),
