@@ -77,6 +77,17 @@ class Found:
             return selection.incomplete
         return tuple(self.generations[0].name_of(key) for key in self.past.incomplete)
 
+    def doubts(self, selection: Selection) -> list[str]:
+        """Return what the user should know about a selection of this state before relying on it."""
+        return doubts(
+            generation=selection.generation,
+            partitions=sorted(selection.partitions, key=lambda item: (item.topic.name, item.key.partition)),
+            incomplete=self.incomplete(selection),
+            past=self.past,
+            asked=self.asked,
+            damaged=self.damaged,
+        )
+
     def basis_of(self, selection: Selection) -> Mapping[int, int]:
         """Return generation -> the last chain entry that was read of it, for each that anything is taken from."""
         used = {number for item in selection.partitions for number in item.generations} | {selection.generation}

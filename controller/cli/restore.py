@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backup_avro.errors import ConfigError, ExitCode
 from backup_avro.moments import parse_moment
 from controller.cli import output
-from controller.cli.context import CONFIG_VARIABLE, ConfigOption, SetOption, invocation, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import backup
 from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import target_properties
 
 if TYPE_CHECKING:
-    from sink.object_store import StoreSettings
     from spark_jobs.restore_choice import Options
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -96,7 +95,7 @@ def restore(
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
-    place, settings, name, configured = _backup(context, config, overrides, root=root, pair=pair)
+    place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
     target = Target(target_properties(configured, target_servers, target_config))
     options = _options(
         topics=topics,
@@ -138,26 +137,6 @@ def restore(
 
 def _now() -> int:
     return round(time.time() * 1000)
-
-
-def _backup(
-    context: typer.Context,
-    config: Path | None,
-    overrides: Sequence[str] | None,
-    *,
-    root: str | None,
-    pair: str | None,
-) -> tuple[str, StoreSettings, str, Mapping[str, Any] | None]:
-    """Return the store's root and settings, the pair, and the configured cluster (None: there is no configuration)."""
-    from sink.object_store import StoreSettings  # noqa: PLC0415 - loaded when the command runs, not for --help
-
-    given = config or invocation(context).config or os.environ.get(CONFIG_VARIABLE) or overrides
-    if not given and root is not None and pair is not None:
-        return root, StoreSettings(), pair, None
-    from controller.wiring import store_settings  # noqa: PLC0415 - likewise
-
-    loaded = load(context, config, overrides)
-    return root or loaded.store.root, store_settings(loaded), pair or loaded.pair, loaded.kafka.reveal()
 
 
 def _options(
