@@ -97,6 +97,7 @@ def export(
     state is the newest when Spark plans, not when `planned` was made. Raises RefusedError if the folder exists,
     ConfigError if Spark can't write to such a place, else what `plain_errors` makes of Spark's errors.
     """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (comes with PySpark)
     from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
     from pyspark.sql import Observation, functions  # noqa: PLC0415 (as above)
 
@@ -119,7 +120,7 @@ def export(
         try:
             with _telling(spark, tell):
                 _write(frame, form, to)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise _plainer(error, to) from error
         figures = seen.get
     return Report(to=to, records=figures["records"], tombstones=figures["tombstones"])
