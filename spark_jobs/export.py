@@ -61,7 +61,8 @@ class Report:
 def prepare(options: Mapping[str, str]) -> Planned:
     """Find what these options of the data source mean now; what it would refuse is refused before Spark starts."""
     parsed = parse_options(options)
-    found = state_choice.find(ChainReader(parsed.address.open(), parsed.pair), parsed.wish)
+    reader = ChainReader(parsed.address.open(), parsed.pair)
+    found = state_choice.find(reader, parsed.wish, tolerant=parsed.wish.generation is not None)
     selection = found.select(wanted=parsed.wants, removed=bool(parsed.named))
     source_plan.plan(selection, replace(parsed, latest_per_key=False))
     return Planned(options=options, found=found, selection=selection)

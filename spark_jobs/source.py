@@ -86,7 +86,9 @@ class KafkaBackupReader(DataSourceReader):
     def partitions(self) -> Sequence[Any]:
         """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
         options = self._options
-        found = state_choice.find(ChainReader(options.address.open(), options.pair), options.wish)
+        reader = ChainReader(options.address.open(), options.pair)
+        # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
+        found = state_choice.find(reader, options.wish, tolerant=options.wish.generation is not None)
         selection = found.select(wanted=options.wants, removed=bool(options.named))
         return [_Partition(task) for task in plan(selection, options, self._scope)] or [_Partition(None)]
 

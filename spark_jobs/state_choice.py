@@ -20,13 +20,13 @@ _SKEW_MS: Final = 5_000
 """By how much the store's clock may seem to be behind the user's."""
 
 
-def find(reader: ChainReader, wish: Wish) -> Found:
+def find(reader: ChainReader, wish: Wish, *, tolerant: bool = True) -> Found:
     """Find a state in what the store holds now.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
-    read.
+    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state.
     """
-    generations = reader.refresh(tolerant=True)
+    generations = reader.refresh(tolerant=tolerant)
     damaged = {number: str(error) for number, error in reader.damaged.items()}
     if wish.checkpoint is not None:
         return named_cut(reader, wish.checkpoint)

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from backup_avro.chain import Kind
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.record import Record, TimestampType
 from backup_avro.selection import select
 from sink.chain.reader import ChainReader
@@ -305,6 +305,21 @@ def test_an_earlier_state_is_read(store: ObjectStore) -> None:
         reader(store, checkpoint="late").partitions()
     with pytest.raises(RefusedError, match="restorable window begins"):
         reader(store, at="2001-01-01T00:00:00Z").partitions()
+
+
+def test_a_newer_state_that_cannot_be_read_is_an_error(store: ObjectStore, tmp_path: Path) -> None:
+    """Nobody would see a warning that an older one was taken instead; naming the older one says so oneself."""
+    first = Backup.claim(store, topics=[TopicSpec("orders")])
+    first.commit(records("orders", 0, range(5)))
+    first.complete()
+    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
+    second.commit(records("orders", 0, range(9)))
+    second.complete()
+    entry = next((tmp_path / PAIR / "generations" / "00000002").glob("*3.json"))
+    entry.write_bytes(b"{}")
+    with pytest.raises(DamagedError):
+        reader(store).partitions()
+    assert len(rows(reader(store, generation="1"))) == 5
 
 
 def test_a_deleted_topic_is_read_if_it_is_named(store: ObjectStore) -> None:
