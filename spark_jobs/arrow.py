@@ -1,19 +1,22 @@
 """From block bodies to Arrow record batches with the columns of Spark's own Kafka source.
 
 Kafka's absent values stay absent: a null key or value is null, empty is empty. A timestamp of -1 ("none") is null.
-Times that Spark's microseconds can't hold become the nearest that they can.
+Times that Spark's microseconds can't hold become the nearest that they can. On demand two more columns say where a
+record is stored: generation and object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backup_avro.binary import BinaryReader
 from backup_avro.record import NO_TIMESTAMP, NOT_UTF8, decode_headers
-from backup_avro.spans import spans
+from backup_avro.spans import Span, spans
 from spark_jobs.read import Body
 
 #: Spark's own names and order (its Structured Streaming + Kafka guide).
@@ -34,22 +37,65 @@ ARROW_SCHEMA: Final = pa.schema(
         pa.field("headers", pa.list_(pa.field("element", _HEADER))),
     ]
 )
+#: The same with where each record is stored.
+SPARK_SCHEMA_WITH_SOURCE: Final = f"{SPARK_SCHEMA}, generation int, object string"
+ARROW_SCHEMA_WITH_SOURCE: Final = ARROW_SCHEMA.append(pa.field("generation", pa.int32())).append(
+    pa.field("object", pa.string())
+)
 
 _MAX_MS: Final = ((1 << 63) - 1) // 1000
 _BATCH_RECORDS: Final = 10_000
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Some records of one body `data`, where they lie in it, and the generation and object that they are stored in."""
+
+    data: bytes
+    spans: Iterable[Span]
+    generation: int = 0
+    item: str = ""
+
+
 def batches(bodies: Iterable[Body]) -> Iterator[pa.RecordBatch]:
     """Yield batches of about 10,000 records or 8 MiB, whichever comes first. Raises DamagedError."""
+    return batches_of(Run(data=body.body, spans=spans(body.body, body.records)) for body in bodies)
+
+
+def batches_of(runs: Iterable[Run], *, with_source: bool = False) -> Iterator[pa.RecordBatch]:
+    """Like `batches`, of chosen records, and with `with_source` of where they are stored."""
     columns = _Columns()
-    for body in bodies:
-        columns.add(body)
+    for run in runs:
+        columns.add(run)
         if len(columns.offset) >= _BATCH_RECORDS or columns.bytes >= _BATCH_BYTES:
-            yield columns.batch()
+            yield columns.batch(with_source=with_source)
             columns = _Columns()
     if columns.offset:
-        yield columns.batch()
+        yield columns.batch(with_source=with_source)
+
+
+def filtered(
+    found: Iterable[pa.RecordBatch], *, since: int | None, until: int | None, tombstones: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches without records whose time (ms) is not in [since, until), or without tombstones.
+
+    With either bound a record without a time is left out. Batches of which nothing is left are not yielded.
+    """
+    for batch in found:
+        wanted = None if tombstones else pc.is_valid(batch.column("value"))
+        times = batch.column("timestamp").cast(pa.int64())
+        if since is not None:
+            wanted = _both(wanted, pc.greater_equal(times, since * 1000))
+        if until is not None:
+            wanted = _both(wanted, pc.less(times, until * 1000))
+        rest = batch if wanted is None else batch.filter(wanted)  # null counts as false
+        if rest.num_rows:
+            yield rest
+
+
+def _both(one: pa.Array | None, other: pa.Array) -> pa.Array:
+    return other if one is None else pc.and_(one, other)
 
 
 class _Columns:
@@ -67,13 +113,15 @@ class _Columns:
         self.header_ends = [0]
         self.header_keys: list[str] = []
         self.header_values: list[bytes | None] = []
+        self.sources: list[tuple[int, str, int]] = []
 
-    def add(self, body: Body) -> None:
-        """Append the records of a body. Raises DamagedError."""
-        data = body.body
+    def add(self, run: Run) -> None:
+        """Append records. Raises DamagedError."""
+        data = run.data
         self.bytes += len(data)
+        before = len(self.offset)
         head, topic, partition = b"", "", 0
-        for span in spans(data, body.records):
+        for span in run.spans:
             new_head, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, value_from, value_to, at, end = (
                 span
             )
@@ -93,8 +141,9 @@ class _Columns:
                     self.header_keys.append(_text(name))
                     self.header_values.append(value)
             self.header_ends.append(len(self.header_keys))
+        self.sources.append((run.generation, run.item, len(self.offset) - before))
 
-    def batch(self) -> pa.RecordBatch:
+    def batch(self, *, with_source: bool = False) -> pa.RecordBatch:
         """Return what was appended."""
         arrays = [
             pa.array(self.key, pa.binary()),
@@ -106,7 +155,12 @@ class _Columns:
             pa.array(self.kind, pa.int32()),
             self._headers(),
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+        if not with_source:
+            return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+        generations = [pa.repeat(pa.scalar(generation, pa.int32()), count) for generation, _, count in self.sources]
+        items = [pa.repeat(pa.scalar(item, pa.string()), count) for _, item, count in self.sources]
+        arrays += [pa.concat_arrays(generations), pa.concat_arrays(items)]
+        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA_WITH_SOURCE)
 
     def _headers(self) -> pa.Array:
         pairs = pa.StructArray.from_arrays(

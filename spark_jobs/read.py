@@ -14,8 +14,8 @@ from typing import Final
 
 from backup_avro import layout
 from backup_avro.binary import BinaryReader
-from backup_avro.chain import StoredObject, sha256_hex
-from backup_avro.container import Codec, Header, decode_header, decompress, iter_blocks
+from backup_avro.chain import Part, StoredObject, sha256_hex
+from backup_avro.container import Block, Codec, Header, decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.record import decode_body
 from backup_avro.record_v1 import decoder_for
@@ -98,9 +98,11 @@ class ObjectReader:
                 remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
             ) from error
 
-    def bodies(self, piece: Slice) -> Iterator[Body]:
+    def bodies(self, piece: Slice, *, share: tuple[int, int] = (0, 1), newest_first: bool = False) -> Iterator[Body]:
         """Yield the records of `piece` with offsets in [low, high), block by block. Nothing if there are none.
 
+        With a `share` (i, n) only those of the blocks that begin in the i-th of n equal ranges of the part's bytes.
+        With `newest_first` the last block comes first; inside of a block the order is as always.
         Raises DamagedError that names the object.
         """
         item, part = piece.item, piece.part
@@ -115,8 +117,13 @@ class ObjectReader:
             data = self.fetch(item)
             begin, header = part.start, None
         try:
-            found = _bodies(data, header or open_container(data), begin, begin + part.end - part.start)
-            yield from cut(found, piece.low, piece.high, last=part.last)
+            header = header or open_container(data)
+            blocks = _shared(iter_blocks(data, header, begin, begin + part.end - part.start), begin, part, share)
+            if newest_first:
+                found = cut_backwards(_decoded(reversed(list(blocks)), header), piece.low, piece.high, last=part.last)
+            else:
+                found = cut(_decoded(blocks, header), piece.low, piece.high, last=part.last)
+            yield from found
         except DamagedError as error:
             raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
 
@@ -153,9 +160,21 @@ def open_container(data: bytes) -> Header:
 _decoder = cache(decoder_for)
 
 
-def _bodies(data: bytes, header: Header, start: int, end: int) -> Iterator[Body]:
+def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, int]) -> Iterator[Block]:
+    """Yield the blocks that begin in a share of the part's bytes, which lie from `begin` on."""
+    number, of = share
+    size = part.end - part.start
+    low, high = begin + size * number // of, begin + size * (number + 1) // of
+    for block in blocks:
+        if block.start >= high:
+            return
+        if block.start >= low:
+            yield block
+
+
+def _decoded(blocks: Iterable[Block], header: Header) -> Iterator[Body]:
     codec: Codec = header.codec
-    for block in iter_blocks(data, header, start, end):
+    for block in blocks:
         if not block.count:
             continue
         body = decompress(block, codec)
@@ -178,6 +197,20 @@ def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[B
         trimmed = _trim(body, low, high)
         if trimmed is not None:
             yield trimmed
+
+
+def cut_backwards(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Like `cut`, for bodies in descending offset order."""
+    after = last + 1
+    for body in bodies:
+        if body.first < high and after > low:
+            whole = body.first >= low and after <= high
+            kept = body if whole else _trim(body, low, high)
+            if kept is not None:
+                yield kept
+        if body.first <= low:
+            return
+        after = body.first
 
 
 def _with_next(bodies: Iterable[Body], end: int) -> Iterator[tuple[Body, int]]:

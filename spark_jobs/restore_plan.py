@@ -13,10 +13,11 @@ from backup_avro import layout
 from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.moments import LAGGING_MS, PastState
-from backup_avro.selection import PartitionSelection, Selection, bounded, select, select_cut
+from backup_avro.moments import PastState
+from backup_avro.selection import PartitionSelection, Selection, bounded
 from sink.transcode.batch import Compression
 from spark_jobs.restore_shape import NOTHING, Shape, key_hash
+from spark_jobs.state import Found, doubts
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -224,19 +225,16 @@ class RestorePlan:
 
     def warnings(self) -> list[str]:
         """Return what the user should know about the backup before relying on this restore."""
-        found = [f"generation {number} can't be read: {why}" for number, why in sorted(self.damaged.items())]
-        found += [f"{name} is incomplete in generation {self.generation} and is left out" for name in self.incomplete]
-        found += self._lagging()
+        found = doubts(
+            generation=self.generation,
+            partitions=[item for topic in self.topics for item in topic.partitions],
+            incomplete=self.incomplete,
+            past=self.past,
+            asked=self.asked,
+            damaged=self.damaged,
+        )
         found += self.shape.describe()
-        found += [
-            f"{topic.source.name} was deleted from the cluster; this is its last backup"
-            for topic in self.topics
-            if topic.source.removed
-        ]
         for topic in self.topics:
-            found.extend(
-                f"{topic.source.name}-{item.key.partition}: {item.warning}" for item in topic.partitions if item.warning
-            )
             if topic.repartitioned:
                 found.append(
                     f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
@@ -249,24 +247,6 @@ class RestorePlan:
                 if f"{topic.source.name}-{number}" not in self.incomplete
             )
         return found
-
-    def _lagging(self) -> list[str]:
-        """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
-        if self.past is None:
-            return []
-        found = []
-        if self.asked is not None and self.asked - self.past.at > LAGGING_MS:
-            found.append(
-                f"the last moment before {iso(self.asked)} is {iso(self.past.at)}: "
-                "what was written in between is missing"
-            )
-        return found + [
-            f"{topic.source.name}-{item.key.partition} was last known to be at its end "
-            f"{self.past.lagging[item.key] / 1000:.0f} s before the moment"
-            for topic in self.topics
-            for item in topic.partitions
-            if item.key in self.past.lagging
-        ]
 
 
 def make_plan(
@@ -294,17 +274,19 @@ def make_plan(
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
     wanted = None if topics is None else frozenset(topics)
-    if past is not None:
-        cut = past.offsets
-    if cut is None:
-        selection = select(
-            generations,
-            number=number,
-            wanted=lambda topic: wanted is None or topic.name in wanted,
-            removed=wanted is not None,
-        )
-    else:
-        selection = select_cut(generations[0], cut, wanted=lambda topic: wanted is None or topic.name in wanted)
+    found = Found(
+        generations=generations,
+        number=number,
+        cut=cut,
+        past=past,
+        asked=asked,
+        basis=basis,
+        damaged=dict(damaged or {}),
+    )
+    selection = found.select(
+        wanted=lambda topic: wanted is None or topic.name in wanted,
+        removed=wanted is not None,
+    )
     selection = bounded(selection, generations, until or {})
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
@@ -325,21 +307,16 @@ def make_plan(
     )
     _check_wanted(plans, wanted, selection)
     _check_names(plans, naming)
-    used = {number for item in selection.partitions for number in item.generations} | {selection.generation}
-    basis = basis or {state.number: state.seq for state in generations if state.number in used}
-    incomplete = selection.incomplete
-    if past is not None:
-        incomplete = tuple(generations[0].name_of(key) for key in past.incomplete)
     return RestorePlan(
         pair=pair,
         generation=selection.generation,
         seq=selection.seq,
-        basis=basis,
+        basis=found.basis_of(selection),
         topics=plans,
-        incomplete=incomplete,
+        incomplete=found.incomplete(selection),
         past=past,
         asked=asked,
-        damaged=dict(damaged or {}),
+        damaged=found.damaged,
         groups=_groups(generations, selection),
         hash=_hash(pair, selection, plans),
     )

@@ -1,30 +1,37 @@
-"""The `kafka_backup` data source: `spark.dataSource.register(KafkaBackup)`, then `spark.read.format("kafka_backup")`.
+"""The `kafka_backup` data source: `register(spark)`, then `spark.read.format("kafka_backup")`.
 
 It reads the explicit object list of the chain, never a listing, and checks each object's SHA-256 before decoding it. It
 holds no pin: if a generation is cleared while it is read, the job fails with missing objects, and never reads less in
-silence. A Python Data Source (PySpark 4.0 and newer), so it needs no jars.
+silence. A Python Data Source (PySpark 4.0 and newer), so it needs no jars. docs/data-source.md is its manual.
+
+How often a frame is planned is Spark's choice: 4.0 plans each action anew, 4.3 plans once per `load()`. So a frame of
+the newest state may or may not see what was committed since; with `at`, `commit` or `checkpoint` it sees one state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from backup_avro.errors import ConfigError
-from backup_avro.selection import select
+from backup_avro.spans import spans
 from sink.chain.reader import ChainReader
-from spark_jobs.arrow import ARROW_SCHEMA, SPARK_SCHEMA, batches
+from spark_jobs import arrow, state_choice
+from spark_jobs.arrow import Run
+from spark_jobs.latest import winners
 from spark_jobs.read import ObjectReader
-from spark_jobs.source_plan import ReadTask, SourceOptions, parse_options, plan_tasks
+from spark_jobs.source_options import SourceOptions, parse_options
+from spark_jobs.source_plan import EVERYTHING, LatestTask, ReadTask, Scope, plan
+from spark_jobs.source_scope import scope_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-FORMAT = "kafka_backup"
+FORMAT: Final = "kafka_backup"
 
 
 def register(spark: SparkSession) -> None:
@@ -33,7 +40,7 @@ def register(spark: SparkSession) -> None:
 
 
 class KafkaBackup(DataSource):
-    """The data source. Options: see `source_plan.parse_options`. Columns: those of Spark's Kafka source."""
+    """The data source. Options: see SourceOptions. Columns: those of Spark's Kafka source, and two on demand."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,15 +48,21 @@ class KafkaBackup(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns, always the same."""
-        parse_options(self.options)  # a wrong option is told at once, not when the first action runs
-        return SPARK_SCHEMA
+        """The columns: two more with `includeSource`."""
+        options = parse_options(self.options)  # a wrong option is told at once, not when the first action runs
+        return arrow.SPARK_SCHEMA_WITH_SOURCE if options.include_source else arrow.SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads. ConfigError for columns of the user's own."""
-        if schema.names != ARROW_SCHEMA.names:
+        options = parse_options(self.options)
+        fixed = arrow.ARROW_SCHEMA_WITH_SOURCE if options.include_source else arrow.ARROW_SCHEMA
+        if schema.names != fixed.names:
             raise ConfigError("kafka_backup: its columns are fixed", remedy="leave .schema(…) out, select afterwards")
-        return KafkaBackupReader(parse_options(self.options))
+        if not options.push_filters:
+            return KafkaBackupReader(options)
+        if not hasattr(DataSourceReader, "pushFilters"):
+            raise ConfigError("kafka_backup: pushFilters needs PySpark 4.1 or newer", remedy="leave the option out")
+        return PushingReader(options)
 
     def __repr__(self) -> str:
         """Without options, some of which are secret."""
@@ -57,9 +70,9 @@ class KafkaBackup(DataSource):
 
 
 class _Partition(InputPartition):
-    """Carries a ReadTask, None if there is nothing to read."""
+    """Carries a task, None if there is nothing to read."""
 
-    def __init__(self, task: ReadTask | None) -> None:
+    def __init__(self, task: ReadTask | LatestTask | None) -> None:
         super().__init__(task)
 
 
@@ -68,24 +81,69 @@ class KafkaBackupReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._scope: Scope = EVERYTHING
 
     def partitions(self) -> Sequence[Any]:
-        """Read the chain and cut its selection into tasks. RefusedError if nothing is complete."""
+        """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
         options = self._options
-        generations = ChainReader(options.address.open(), options.pair).refresh()
-        selection = select(generations, number=options.generation, wanted=options.wants)
-        missing = options.topics - {partition.topic.name for partition in selection.partitions}
-        if missing:
-            raise ConfigError(
-                f"kafka_backup: generation {selection.generation} holds no topic {min(missing)!r}",
-                remedy="`tandem status` lists the topics of each generation",
-            )
-        return [_Partition(task) for task in plan_tasks(selection)] or [_Partition(None)]
+        reader = ChainReader(options.address.open(), options.pair)
+        # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
+        found = state_choice.find(reader, options.wish, tolerant=options.wish.generation is not None)
+        selection = found.select(wanted=options.wants, removed=bool(options.named))
+        return [_Partition(task) for task in plan(selection, options, self._scope)] or [_Partition(None)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - PySpark hands back what it was given
         """Yield the batches of one task."""
-        task: ReadTask | None = partition.value
-        if task is None:
-            return
-        reader = ObjectReader(self._options.address.open())
-        yield from batches(body for piece in task.slices for body in reader.bodies(piece))
+        options = self._options
+        task: ReadTask | LatestTask | None = partition.value
+        match task:
+            case None:
+                return
+            case ReadTask():
+                runs = _all(ObjectReader(options.address.open(), apart=task.apart), task)
+            case LatestTask():
+                runs = _latest(ObjectReader(options.address.open(), apart=task.apart), task, options)
+        yield from arrow.filtered(
+            arrow.batches_of(runs, with_source=options.include_source),
+            since=options.times.low,
+            until=options.times.high,
+            tombstones=options.tombstones,
+        )
+
+
+def _all(reader: ObjectReader, task: ReadTask) -> Iterator[Run]:
+    for piece in task.slices:
+        for body in reader.bodies(piece, share=task.share):
+            yield Run(
+                data=body.body,
+                spans=spans(body.body, body.records),
+                generation=piece.generation,
+                item=piece.item.key,
+            )
+
+
+def _latest(reader: ObjectReader, task: LatestTask, options: SourceOptions) -> Iterator[Run]:
+    for slices in task.partitions:
+        seen: set[bytes] = set()
+        for piece in slices:
+            bodies = reader.bodies(piece, newest_first=True)
+            yield from winners(
+                bodies,
+                seen,
+                bucket=task.bucket,
+                times=options.times,
+                generation=piece.generation,
+                item=piece.item.key,
+            )
+
+
+class PushingReader(KafkaBackupReader):
+    """Takes Spark's filters to read less, for frames that are read by one scan only (docs/decisions/0021).
+
+    A class of its own: Spark refuses one that could take filters where spark.sql.python.filterPushdown.enabled is off.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - PySpark's name
+        """Take what filters say of topic, partition, offset and timestamp; all of them are Spark's to apply as well."""
+        self._scope = scope_of(filters)
+        return filters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, RefusedError
@@ -63,6 +64,17 @@ def moment_of(state: Generation, seq: int) -> Moment:
             else "the generation is not complete",
         )
     return found
+
+
+def parse_moment(option: str, text: str) -> int:
+    """Return a user's moment, ISO 8601 with a zone, as ms since the epoch. ConfigError names the option."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r} is no moment", remedy="write it like 2026-05-04T10:00:00Z") from None
+    if at.tzinfo is None:
+        raise ConfigError(f"{option} {text!r} says no zone", remedy="add Z for UTC, or an offset like +02:00")
+    return round(at.timestamp() * 1000)
 
 
 def _restorable(state: Generation) -> bool:

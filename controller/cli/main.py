@@ -36,6 +36,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "catch-up": "Have Spark read what a new generation still lacks.",
     "checkpoint": "Name consistent cuts, list and delete them.",
     "restore": "Restore topics from the store.",
+    "records": "Show the history of one key.",
+    "export": "Write records as Parquet or JSON lines.",
     "verify": "Check chains, checksums and records.",
     "retention": "Plan, or carry out, what time has made worthless.",
     "release": "Let go of what the cluster no longer has.",

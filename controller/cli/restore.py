@@ -10,9 +10,9 @@ import typer
 
 from backup_avro.errors import ExitCode
 from controller.cli import output
-from controller.cli.backup import place_of
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import backup
 from controller.cli.restore_groups import groups
 from controller.cli.restore_options import Excluded, KeyFormat, options_of, shape_of
 from controller.cli.restore_shown import show_plan, show_report, telling
@@ -152,7 +152,7 @@ def restore(
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
-    place, settings, name, configured = place_of(context, config, overrides, root=root, pair=pair)
+    place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
     target = Target(target_properties(configured, target_servers, target_config))
     options = options_of(
         topics=topics,

@@ -12,9 +12,9 @@ import typer
 from backup_avro.chain import iso
 from backup_avro.errors import ConfigError
 from controller.cli import output
-from controller.cli.backup import place_of
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import backup
 from controller.cli.target import target_properties
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def groups(
 
     if execute and rollback:
         raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
-    place, settings, name, configured = place_of(context, config, overrides, root=root, pair=pair)
+    place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
     props = target_properties(configured, target_servers, target_config)
     store = StoreAddress(root=place, settings=settings).open()
     record = _record(store, name, restore)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backup_avro.errors import ConfigError
-from controller.cli.durations import moment
+from backup_avro.moments import parse_moment
 
 if TYPE_CHECKING:
     from spark_jobs.partitioner import Partitioner
@@ -55,6 +55,7 @@ def options_of(
     """Return what the user chose. ConfigError for options that make no sense, alone or together."""
     from spark_jobs.restore_choice import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.restore_plan import Naming  # noqa: PLC0415 - likewise
+    from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
 
     if to is not None and (rename or patterns or suffix):
         raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
@@ -62,14 +63,8 @@ def options_of(
         raise ConfigError(
             "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
         )
-    if checkpoint is not None and generation is not None:
-        raise ConfigError("--checkpoint goes without --generation", remedy="a checkpoint knows its generation")
-    states = {"--at": at, "--commit": commit, "--checkpoint": checkpoint}
-    given = [name for name, value in states.items() if value is not None]
-    if commit is not None and generation is None:
-        raise ConfigError("--commit goes with --generation", remedy="each generation numbers its entries for itself")
-    if len(given) > 1:
-        raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+    moment = None if at is None else parse_moment("--at", at)
+    Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
     renamed: dict[str, str] = {}
     for item in rename or ():
         old, found, new = item.partition("=")
@@ -81,7 +76,7 @@ def options_of(
         naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),
         topics=names or None,
         generation=generation,
-        at=None if at is None else moment("--at", at),
+        at=moment,
         commit=commit,
         checkpoint=checkpoint,
         until=dict(_bound(item) for item in until or ()),
@@ -130,7 +125,7 @@ def shape_of(
         as_tombstones=excluded is Excluded.TOMBSTONE,
         since=since,
         before=before,
-        until=None if until_timestamp is None else moment("--until-timestamp", until_timestamp),
+        until=None if until_timestamp is None else parse_moment("--until-timestamp", until_timestamp),
         latest=latest,
         tombstones=tombstones,
     )
@@ -176,8 +171,8 @@ def _span(text: str) -> tuple[int | None, int | None]:
         raise ConfigError(
             f"--filter-timestamp {text!r} is not FROM..TO", remedy="either side may be left out, but not both"
         )
-    since = moment("--filter-timestamp", first) if first else None
-    before = moment("--filter-timestamp", last) if last else None
+    since = parse_moment("--filter-timestamp", first) if first else None
+    before = parse_moment("--filter-timestamp", last) if last else None
     if since is not None and before is not None and since >= before:
         raise ConfigError(f"--filter-timestamp {text!r} ends before it begins", remedy="write the earlier time first")
     return since, before

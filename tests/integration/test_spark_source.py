@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from backup_avro.record import Record, TimestampType
 from controller.sandbox.s3 import REGION, S3Server
 from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.latest import latest_per_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -218,3 +220,48 @@ def test_sql_finds_the_latest_record_of_a_key(spark: SparkSession, tmp_path: Pat
         "select cast(key as string) k, max_by(cast(value as string), offset) v from orders group by key order by k"
     ).collect()
     assert [tuple(row) for row in found] == [(f"key-{n}", None if n == 3 else f"value-{40 + n}") for n in range(10)]
+
+
+def test_filters_reach_the_source_where_that_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """An object that filters rule out is never read, and rows are the same; without the option all is read."""
+    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[TopicSpec("orders", 2), TopicSpec("users")])
+    early = records("users", 0, range(9), timestamp=1_600_000_000_000)
+    damaged = backup.commit(records("orders", 0, range(10))).objects[0].key
+    backup.commit(records("orders", 1, range(40)) + early)
+    backup.complete()
+    (tmp_path / damaged).write_bytes(b"")
+    options = {"root": tmp_path.as_uri(), "pair": PAIR}
+    pushing = {**options, "pushFilters": "true"}
+    with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        load(spark, pushing).where("offset > 7").count()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        found = load(spark, pushing).where("partition = 1 and offset >= 10 and offset < 12")
+        assert rows(found) == by_place(records("orders", 1, [10, 11]))
+        assert rows(load(spark, pushing).where("timestamp < timestamp'2021-01-01'")) == by_place(early)
+        with pytest.raises(Exception, match="has 0 bytes"):
+            load(spark, options).where("partition = 1").count()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_the_newest_record_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
+    """The option and the function agree: highest offset within a partition, whatever the times; no key, no rival."""
+    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[TopicSpec("orders", 2)])
+    old = [replace(record, timestamp=9) for record in records("orders", 0, range(30), keys=7, tombstones=[29])]
+    new = [replace(record, timestamp=99 - record.offset) for record in records("orders", 1, range(20), keys=5)]
+    without = [replace(record, key=None, value=None) for record in records("orders", 1, [25, 26])]
+    backup.commit(old)
+    backup.commit(new, journal=True)
+    backup.commit(without)
+    backup.complete()
+    options = {"root": tmp_path.as_uri(), "pair": PAIR}
+    winners = by_place(old[-7:] + new[-5:] + without)
+    assert rows(load(spark, {**options, "latestPerKey": "true"})) == winners
+    frame = load(spark, options)
+    assert rows(latest_per_key(frame)) == winners
+    assert latest_per_key(frame).schema == frame.schema
+    # Keys 0 to 4 are in both partitions, and younger in the second one.
+    assert rows(latest_per_key(frame, across_partitions=True)) == by_place(
+        [record for record in old[-7:] if record.key in {b"key-5", b"key-6"}] + new[-5:] + without
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from hypothesis import given
+from hypothesis import strategies as st
 from strategies import logs
 
 from backup_avro.errors import ConfigError
@@ -18,7 +19,9 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from spark_jobs.arrow import ARROW_SCHEMA, batches
 from spark_jobs.read import Body, ObjectReader, StoreAddress
-from spark_jobs.source_plan import ReadTask, parse_options, plan_tasks
+from spark_jobs.source_options import Range, parse_options, store_options
+from spark_jobs.source_plan import ReadTask, plan_tasks
+from spark_jobs.state import Wish
 
 SECRET = "hush-hush-hush"
 
@@ -45,11 +48,57 @@ def test_options_are_read_whatever_their_case() -> None:
         }
     )
     assert options.topics == {"orders", "Users"}
-    assert (options.pair, options.generation) == ("shop", 7)
+    assert (options.pair, options.wish.generation) == ("shop", 7)
     assert options.address.root == "s3://bucket/Prefix"
     assert options.address.settings == StoreSettings(
         endpoint_url="http://127.0.0.1:1", addressing_style="path", attempts=2, read_timeout=1.5, put_crc32c=True
     )
+
+
+def test_what_to_read_is_read_from_text() -> None:
+    """Moments with a zone, partitions, bounds for all or for some, times as ISO 8601 or ms."""
+    options = parse_options(
+        {
+            "path": "file:///x",
+            "pair": "shop",
+            "at": "2026-05-04T12:00:00+02:00",
+            "partitions": "a.b-c:0, a.b-c:12",
+            "startOffset": "7",
+            "endOffset": "a.b-c:0=9,a.b-c:12=0",
+            "startTimestamp": "1777888800000",
+            "endTimestamp": "2026-05-04T10:00:01Z",
+            "latestPerKey": "TRUE",
+            "tombstones": "false",
+            "includeSource": "true",
+            "minPartitions": "1",
+        }
+    )
+    assert options.wish == Wish(at=1777888800000)
+    assert options.partitions == options.end.each.keys() == {("a.b-c", 0), ("a.b-c", 12)}
+    assert (options.start.of(("x", 1)), options.end.of(("a.b-c", 12)), options.end.of(("x", 1))) == (7, 0, None)
+    assert options.times == Range(low=1777888800000, high=1777888801000)
+    assert (options.latest_per_key, options.tombstones, options.include_source) == (True, False, True)
+    assert options.min_partitions == 1
+    assert parse_options({"path": "x", "pair": "p", "commit": "4", "generation": "2"}).wish == Wish(
+        commit=4, generation=2
+    )
+
+
+@given(
+    st.builds(
+        StoreSettings,
+        endpoint_url=st.sampled_from([None, "http://127.0.0.1:1"]),
+        addressing_style=st.sampled_from(["auto", "path"]),
+        put_crc32c=st.booleans(),
+        multipart_threshold=st.sampled_from([None, 8 << 20]),
+        read_timeout=st.floats(0.5, 100),
+        attempts=st.integers(1, 9),
+    )
+)
+def test_settings_of_a_store_survive_as_options(settings: StoreSettings) -> None:
+    """What a command knows of its store is what the data source gets."""
+    options = store_options(settings)
+    assert parse_options({"root": "x", "pair": "p", **options}).address.settings == settings
 
 
 @pytest.mark.parametrize(
@@ -60,6 +109,23 @@ def test_options_are_read_whatever_their_case() -> None:
         ({"root": "file:///x", "pair": "p", "tpoics": "a"}, "'tpoics'"),
         ({"root": "file:///x", "pair": "p", "generation": "new"}, "'new' is no number"),
         ({"root": "file:///x", "pair": "p", "generation": "0"}, "'0' is no number"),
+        ({"root": "file:///x", "pair": "p", "minPartitions": "0"}, "minPartitions '0' is no number"),
+        ({"root": "file:///x", "pair": "p", "commit": "4"}, "option commit goes with"),
+        ({"root": "file:///x", "pair": "p", "at": "yesterday"}, "option at 'yesterday' is no moment"),
+        ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00"}, "says no zone"),
+        ({"root": "file:///x", "pair": "p", "at": "2026-01-01T00:00:00Z", "checkpoint": "c"}, "each say which state"),
+        ({"root": "file:///x", "pair": "p", "generation": "1", "checkpoint": "c"}, "goes without"),
+        ({"root": "file:///x", "pair": "p", "topicsPattern": "a("}, "no regular expression"),
+        ({"root": "file:///x", "pair": "p", "partitions": "a"}, "'a' is not TOPIC:PARTITION"),
+        ({"root": "file:///x", "pair": "p", "partitions": "a:x"}, "'a:x' is not TOPIC:PARTITION"),
+        ({"root": "file:///x", "pair": "p", "partitions": "a:0", "topics": "a"}, "goes with neither"),
+        ({"root": "file:///x", "pair": "p", "startOffset": "-1"}, "startOffset '-1' is neither"),
+        ({"root": "file:///x", "pair": "p", "startOffset": ""}, "startOffset '' is neither"),
+        ({"root": "file:///x", "pair": "p", "endOffset": "a:0=x"}, "endOffset 'a:0=x' is neither"),
+        ({"root": "file:///x", "pair": "p", "endOffset": "a=7"}, "endOffset 'a' is not TOPIC:PARTITION"),
+        ({"root": "file:///x", "pair": "p", "startTimestamp": "1969-12-31T00:00:00Z"}, "out of range"),
+        ({"root": "file:///x", "pair": "p", "endTimestamp": "9" * 17}, "out of range"),
+        ({"root": "file:///x", "pair": "p", "latestPerKey": "yes"}, "latestPerKey 'yes' is neither true nor false"),
         ({"root": "file:///x", "pair": "p", "store.endpiont": "a"}, "store.endpiont"),
         ({"root": "file:///x", "pair": "p", "store.attempts": SECRET}, "store.attempts is no int"),
         ({"root": "file:///x", "pair": "p", "store.put_crc32c": SECRET}, "store.put_crc32c is no bool"),
@@ -91,7 +157,7 @@ def test_no_repr_shows_a_secret() -> None:
 
 def planned(store: ObjectStore, task_bytes: int) -> list[ReadTask]:
     """The tasks for the newest state."""
-    return plan_tasks(select(ChainReader(store, PAIR).refresh()), task_bytes=task_bytes)
+    return plan_tasks(select(ChainReader(store, PAIR).refresh()).partitions, task_bytes=task_bytes)
 
 
 def read(store: ObjectStore, tasks: list[ReadTask]) -> list[tuple[str, int, int]]:

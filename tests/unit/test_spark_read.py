@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
@@ -35,10 +36,10 @@ def slices(store: ObjectStore) -> list[Slice]:
     ]
 
 
-def offsets(store: ObjectStore, piece: Slice) -> list[int]:
+def offsets(store: ObjectStore, piece: Slice, **how: Any) -> list[int]:
     """The offsets that a slice yields; each body's claims are checked on the way."""
     found = []
-    for body in ObjectReader(store).bodies(piece):
+    for body in ObjectReader(store).bodies(piece, **how):
         decoded = list(decode_body(body.body, body.records))
         assert decoded[0].offset == body.first
         found += [record.offset for record in decoded]
@@ -68,7 +69,13 @@ def test_a_slice_yields_exactly_its_offsets(
     backup.commit(records("orders", 0, held) + records("orders", 1, range(5)), journal=True)
     piece = next(piece for piece in slices(store) if piece.part.key.partition == 0)
     high = low + length
-    assert offsets(store, replace(piece, low=low, high=high)) == [offset for offset in held if low <= offset < high]
+    wanted = [offset for offset in held if low <= offset < high]
+    piece = replace(piece, low=low, high=high)
+    assert offsets(store, piece) == wanted
+    assert [offset for number in range(3) for offset in offsets(store, piece, share=(number, 3))] == wanted
+    backwards = [body.first for body in ObjectReader(store).bodies(piece, newest_first=True)]
+    assert backwards == [body.first for body in ObjectReader(store).bodies(piece)][::-1]
+    assert sorted(offsets(store, piece, newest_first=True)) == wanted
 
 
 def damage(path: Path, change: str) -> None:

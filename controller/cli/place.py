@@ -1,11 +1,11 @@
-"""Where a backup is, as options and configuration name it."""
+"""Where a backup is, as options and the configuration say it: what commands need that only read the store."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +14,16 @@ from controller.cli.context import CONFIG_VARIABLE, invocation, load
 if TYPE_CHECKING:
     from sink.object_store import StoreSettings
 
+RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
+PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
+AtOption = Annotated[
+    str | None,
+    typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
+]
+CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
 
-def place_of(
+
+def backup(
     context: typer.Context,
     config: Path | None,
     overrides: Sequence[str] | None,

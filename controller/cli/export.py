@@ -1,0 +1,125 @@
+"""`tandem export`: a state of the backup as files that everything reads."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.chain import iso
+from backup_avro.errors import ConfigError
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption
+from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import AtOption, CheckpointOption, PairOption, RootOption, backup
+
+if TYPE_CHECKING:
+    from spark_jobs.export import Planned, Report
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_FORMATS = ("parquet", "jsonl")
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="|".join(_FORMATS), help="What is written.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
+    ],
+    topics: Annotated[
+        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
+    ] = None,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+    ] = None,
+    at: AtOption = None,
+    checkpoint: CheckpointOption = None,
+    latest_per_key: Annotated[
+        bool, typer.Option("--latest-per-key", help="Only the newest record of each key in each partition.")
+    ] = False,
+    no_tombstones: Annotated[
+        bool, typer.Option("--no-tombstones", help="Leave out records without a value, the newest of a key included.")
+    ] = False,
+    include_source: Annotated[
+        bool, typer.Option("--include-source", help="Two more columns: generation and object of each record.")
+    ] = False,
+    root: RootOption = None,
+    pair: PairOption = None,
+    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Write records with the columns of Spark's Kafka source into a new folder, as Parquet or JSON lines.
+
+    In JSON lines bytes are base64; null is null, and empty is "". The export is complete when `_SUCCESS` is there. A
+    folder that exists is refused (exit code 5).
+    """
+    from spark_jobs import export as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from spark_jobs.session import is_local, session  # noqa: PLC0415 - likewise
+    from spark_jobs.source_options import store_options  # noqa: PLC0415 - likewise
+
+    if form not in _FORMATS:
+        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}")
+    names = [name.strip() for item in topics or () for name in item.split(",") if name.strip()]
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=pair)
+    given = {
+        "root": place,
+        "pair": name,
+        "topics": ",".join(names) or None,
+        "generation": generation,
+        "at": at,
+        "checkpoint": checkpoint,
+        "includeSource": "true" if include_source else None,
+    }
+    options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
+    target = job.place(to)
+    require_pair(StoreAddress(root=place, settings=settings), name)
+    planned = job.prepare(options)
+    for warning in planned.found.doubts(planned.selection):
+        output.warn(warning)
+    if target.startswith("file:") and not is_local(master):
+        output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
+    output.note(f"exporting pair {name} from generation {planned.selection.generation} to {target}")
+    began = time.monotonic()
+    with session(master, name=f"tandem export {name}") as spark:
+        report = job.export(
+            spark,
+            planned,
+            form=job.Format(form),
+            to=target,
+            latest=latest_per_key,
+            tombstones=not no_tombstones,
+            tell=lambda done, of: output.note(f"{done} of {of} tasks"),
+        )
+    _show(planned, report, form, time.monotonic() - began, output_)
+
+
+def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
+    past = planned.found.past
+    output.show(
+        kind="Export",
+        body={
+            "pair": planned.options["pair"],
+            "generation": planned.selection.generation,
+            "at": None if past is None else iso(past.at),
+            "topics": sorted({item.topic.name for item in planned.selection.partitions}),
+            "format": form,
+            "to": report.to,
+            "records": report.records,
+            "tombstones": report.tombstones,
+            "seconds": round(seconds, 1),
+        },
+        output=output_,
+        tables=[_line(report, seconds)],
+    )
+
+
+def _line(report: Report, seconds: float) -> str:
+    what = f"{report.records} records, {report.tombstones} of them tombstones"
+    return f"{what}, are in {report.to} ({output.duration(seconds)})"

@@ -1,0 +1,197 @@
+"""`tandem records`: the history of one key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from backup_avro.chain import iso
+from backup_avro.errors import ConfigError
+from backup_avro.moments import parse_moment
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption
+from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import AtOption, CheckpointOption, PairOption, RootOption, backup
+
+if TYPE_CHECKING:
+    from spark_jobs.key_history import KeyRecord
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EVERY_S = 5.0
+_WIDTH = 80
+
+
+class KeyFormat(StrEnum):
+    """How a key is written on the command line."""
+
+    UTF8 = "utf8"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+@app.command()
+def records(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    topic: Annotated[str, typer.Option("--topic", help="The topic, also one that was deleted from the cluster.")],
+    key: Annotated[str, typer.Option("--key", help="The key, written as --key-format says.")],
+    key_format: Annotated[KeyFormat, typer.Option("--key-format", help="How --key is written.")] = KeyFormat.UTF8,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+    ] = None,
+    at: AtOption = None,
+    checkpoint: CheckpointOption = None,
+    root: RootOption = None,
+    pair: PairOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show every record of one key that the backup holds, by partition and offset.
+
+    Reads all of the topic, as only producers know which partition a key belongs to; nothing but the store is needed,
+    and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
+    """
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs import state_choice  # noqa: PLC0415 - likewise
+    from spark_jobs.key_history import history  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
+
+    wanted = key_bytes(key, key_format)
+    wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
+    wish.check("--")
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=pair)
+    address = StoreAddress(root=place, settings=settings)
+    require_pair(address, name)
+    state = state_choice.find(ChainReader(address.open(), name), wish)
+    selection = state.select(wanted=lambda found: found.name == topic, removed=True)
+    if not selection.partitions:
+        raise ConfigError(
+            f"generation {selection.generation} holds no complete partition of {topic}",
+            remedy="`tandem status` shows what is backed up; --generation names another one",
+        )
+    for warning in state.doubts(selection):
+        output.warn(warning)
+    began = time.monotonic()
+    found = history(address.open(), selection.partitions, wanted, tell=_Lines())
+    rows = [document(item) for item in found]
+    output.show(
+        kind="Records",
+        body={
+            "pair": name,
+            "topic": topic,
+            "key": shown(wanted),
+            "generation": selection.generation,
+            "seq": selection.seq,
+            "at": None if state.past is None else iso(state.past.at),
+            "seconds": round(time.monotonic() - began, 1),
+            "records": rows,
+        },
+        output=output_,
+        tables=_tables(rows, len(selection.partitions)),
+    )
+
+
+def key_bytes(text: str, form: KeyFormat) -> bytes:
+    """Return a key as it is stored. ConfigError if the text is not what the format says."""
+    try:
+        match form:
+            case KeyFormat.UTF8:
+                return text.encode("utf-8", "surrogateescape")  # as the shell handed it over
+            case KeyFormat.HEX:
+                return bytes.fromhex(text)
+            case KeyFormat.BASE64:
+                return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ConfigError(f"--key {text!r} is not {form.value}", remedy="see --key-format") from error
+
+
+def shown(data: bytes | None) -> dict[str, str] | None:
+    """Return bytes as text if they are that, else as base64; null stays null, and empty is empty text."""
+    if data is None:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(char.isprintable() or char in "\t\r\n" for char in text):
+        return {"utf8": text}
+    return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def document(item: KeyRecord) -> dict[str, Any]:
+    """Return one record for people and programs; `timestamp` in ms, -1 if it has none."""
+    record = item.record
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "time": _time(record.timestamp),
+        "timestampType": record.timestamp_type.name,
+        "tombstone": record.value is None,
+        "value": shown(record.value),
+        "headers": [{"key": name, "value": shown(value)} for name, value in record.headers],
+        "generation": item.generation,
+        "object": item.item,
+    }
+
+
+def _time(timestamp: int) -> str | None:
+    """Return a time in ISO 8601; None if there is none, or none that calendars know."""
+    try:
+        return None if timestamp == -1 else iso(timestamp)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _tables(rows: Sequence[Mapping[str, Any]], partitions: int) -> Iterator[Table | str]:
+    if not rows:
+        yield f"no record has this key in {partitions} partitions"
+        return
+    yield Table(
+        columns=("partition", "offset", "time", "value", "headers", "generation", "object"),
+        rows=[
+            (
+                row["partition"],
+                row["offset"],
+                row["time"] or row["timestamp"],
+                "(tombstone)" if row["tombstone"] else _short(row["value"]),
+                ", ".join(f"{item['key']}={_short(item['value'])}" for item in row["headers"]),
+                row["generation"],
+                row["object"],
+            )
+            for row in rows
+        ],
+        right=frozenset({"partition", "offset", "generation"}),
+    )
+    places = {row["partition"] for row in rows}
+    yield f"{len(rows)} records" + (f" in {len(places)} partitions" if len(places) > 1 else "")
+
+
+def _short(value: Mapping[str, str] | None) -> str:
+    if value is None:
+        return "(null)"
+    [(form, text)] = value.items()
+    text = text if form == "utf8" else f"{form}:{text}"
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}… ({len(text)} characters)"
+
+
+class _Lines:
+    """Tells now and then how far it is."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= _EVERY_S:
+            self._last = now
+            output.note(f"{output.size(done)} of {output.size(of)}")

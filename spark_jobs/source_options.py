@@ -1,0 +1,284 @@
+"""The options of `spark.read.format("kafka_backup")`, checked. Pure. docs/data-source.md has the table for users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from backup_avro.chain import Topic
+from backup_avro.errors import ConfigError
+from backup_avro.moments import parse_moment
+from sink.object_store import StoreSettings
+from spark_jobs.read import StoreAddress
+from spark_jobs.state import Wish
+
+STORE_PREFIX: Final = "store."
+#: Tasks that a small backup is cut into at least, if its objects are large enough: a laptop's cores, several times.
+MIN_PARTITIONS: Final = 16
+#: The largest time (ms) that Spark's microseconds hold.
+MAX_MS: Final = ((1 << 63) - 1) // 1000
+
+_OWN: Final = (
+    "root",
+    "pair",
+    "topics",
+    "topicsPattern",
+    "partitions",
+    "generation",
+    "at",
+    "commit",
+    "checkpoint",
+    "startOffset",
+    "endOffset",
+    "startTimestamp",
+    "endTimestamp",
+    "latestPerKey",
+    "tombstones",
+    "includeSource",
+    "minPartitions",
+    "pushFilters",
+)
+_TRUE: Final = {"true": True, "false": False}
+
+Place = tuple[str, int]
+"""A topic's name and the number of a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Offsets by partition, or one for all that have none of their own; None: no bound."""
+
+    each: Mapping[Place, int] = field(default_factory=dict)
+    every: int | None = None
+
+    def of(self, place: Place) -> int | None:
+        """Return the bound of a partition."""
+        return self.each.get(place, self.every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Whole numbers in [low, high); None: no bound."""
+
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is anything to look at."""
+        return self.low is not None or self.high is not None
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether one of the numbers from `first` to `last` is in it."""
+        return (self.low is None or self.low <= last) and (self.high is None or first < self.high)
+
+    def within(self, other: Range) -> Range:
+        """Return what is in both."""
+        return Range(
+            low=max((bound for bound in (self.low, other.low) if bound is not None), default=None),
+            high=min((bound for bound in (self.high, other.high) if bound is not None), default=None),
+        )
+
+
+ALL: Final = Range()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options, checked. `topics`, `pattern` and `partitions` empty: all.
+
+    `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
+    they choose among the records of the state that `wish` names, and `latest_per_key` among what is left.
+    `tombstones` False leaves out records without a value at the very end.
+    """
+
+    address: StoreAddress
+    pair: str
+    wish: Wish = field(default_factory=Wish)
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    partitions: frozenset[Place] = frozenset()
+    start: Bounds = field(default_factory=Bounds)
+    end: Bounds = field(default_factory=Bounds)
+    times: Range = ALL
+    latest_per_key: bool = False
+    tombstones: bool = True
+    include_source: bool = False
+    min_partitions: int = MIN_PARTITIONS
+    push_filters: bool = False
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The topics that are asked for by name: those that must be there, be it that the cluster deleted them."""
+        return self.topics | {topic for topic, _ in self.partitions}
+
+    def wants(self, topic: Topic) -> bool:
+        """Whether a topic is asked for."""
+        if not (self.named or self.pattern is not None):
+            return True
+        return topic.name in self.named or (
+            self.pattern is not None and not topic.removed and re.fullmatch(self.pattern, topic.name) is not None
+        )
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Check the options of `spark.read`. Their names are case-insensitive; unknown ones are ConfigError.
+
+    `store.<name>` are the fields of StoreSettings; credentials left out are looked for where AWS SDKs look for them.
+    Messages never show a value of `store.*`.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    store = {name.removeprefix(STORE_PREFIX): given.pop(name) for name in list(given) if name.startswith(STORE_PREFIX)}
+    path = given.pop("path", None)
+    root = given.get("root", path)
+    unknown = sorted(given.keys() - {name.lower() for name in _OWN})
+    if unknown:
+        raise ConfigError(
+            f"kafka_backup: unknown option {unknown[0]!r}",
+            remedy=f"known are {', '.join(_OWN)} and {STORE_PREFIX}* (fields of the store's settings)",
+        )
+    for name, value in (("root", root), ("pair", given.get("pair"))):
+        if not value:
+            raise ConfigError(f"kafka_backup: option {name!r} is missing", remedy=f'add .option("{name}", …)')
+    found = SourceOptions(
+        address=StoreAddress(root=str(root), settings=parse_store(store)),
+        pair=given["pair"],
+        wish=_wish(given),
+        topics=frozenset(_items(given.get("topics", ""))),
+        pattern=_pattern(given.get("topicspattern")),
+        partitions=frozenset(_place("partitions", item) for item in _items(given.get("partitions", ""))),
+        start=_bounds("startOffset", given.get("startoffset")),
+        end=_bounds("endOffset", given.get("endoffset")),
+        times=Range(
+            low=_time("startTimestamp", given.get("starttimestamp")),
+            high=_time("endTimestamp", given.get("endtimestamp")),
+        ),
+        latest_per_key=_flag("latestPerKey", given.get("latestperkey"), otherwise=False),
+        tombstones=_flag("tombstones", given.get("tombstones"), otherwise=True),
+        include_source=_flag("includeSource", given.get("includesource"), otherwise=False),
+        min_partitions=_number("minPartitions", given.get("minpartitions")) or MIN_PARTITIONS,
+        push_filters=_flag("pushFilters", given.get("pushfilters"), otherwise=False),
+    )
+    if found.partitions and (found.topics or found.pattern is not None):
+        raise ConfigError(
+            "kafka_backup: partitions goes with neither topics nor topicsPattern",
+            remedy="partitions names all that is read, e.g. orders:0,orders:3",
+        )
+    return found
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _wish(given: Mapping[str, str]) -> Wish:
+    at = given.get("at")
+    wish = Wish(
+        generation=_number("generation", given.get("generation"), remedy="`tandem status` lists generations"),
+        at=None if at is None else parse_moment("kafka_backup: option at", at),
+        commit=_number("commit", given.get("commit"), remedy="it is the number of a chain entry"),
+        checkpoint=given.get("checkpoint"),
+    )
+    wish.check("kafka_backup: option ")
+    return wish
+
+
+def _number(name: str, text: str | None, *, remedy: str = "write a number above 0") -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ConfigError(f"kafka_backup: {name} {text!r} is no number", remedy=remedy)
+    return int(text)
+
+
+def _flag(name: str, text: str | None, *, otherwise: bool) -> bool:
+    if text is None:
+        return otherwise
+    if text.lower() not in _TRUE:
+        raise ConfigError(f"kafka_backup: {name} {text!r} is neither true nor false", remedy="correct it")
+    return _TRUE[text.lower()]
+
+
+def _pattern(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ConfigError(
+            f"kafka_backup: topicsPattern {text!r} is no regular expression: {error}",
+            remedy="it is matched against whole names, as topics.patterns of the configuration",
+        ) from None
+    return text
+
+
+def _place(name: str, text: str) -> Place:
+    topic, found, number = text.rpartition(":")
+    if not (topic and found and number.isascii() and number.isdecimal()):
+        raise ConfigError(
+            f"kafka_backup: {name} {text!r} is not TOPIC:PARTITION", remedy="write e.g. orders:0,orders:3"
+        )
+    return topic, int(number)
+
+
+def _bounds(name: str, text: str | None) -> Bounds:
+    if text is None:
+        return Bounds()
+    if text.isascii() and text.isdecimal():
+        return Bounds(every=int(text))
+    each: dict[Place, int] = {}
+    for item in _items(text) or [text]:
+        place, found, offset = item.rpartition("=")
+        if not (found and offset.isascii() and offset.isdecimal()):
+            raise ConfigError(
+                f"kafka_backup: {name} {item!r} is neither an offset nor TOPIC:PARTITION=OFFSET",
+                remedy="write e.g. 1000, or orders:0=1000,orders:1=900",
+            )
+        each[_place(name, place)] = int(offset)
+    return Bounds(each=each)
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    at = int(text) if text.isascii() and text.isdecimal() else parse_moment(f"kafka_backup: option {name}", text)
+    if not 0 <= at <= MAX_MS:
+        raise ConfigError(f"kafka_backup: {name} {text!r} is out of range", remedy="records have no time before 1970")
+    return at
+
+
+def parse_store(options: Mapping[str, str]) -> StoreSettings:
+    """Return store settings from text. ConfigError names the option, never its value."""
+    known = {item.name: item for item in fields(StoreSettings)}
+    values: dict[str, object] = {}
+    for name, text in options.items():
+        if name not in known:
+            raise ConfigError(
+                f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+            )
+        kind = str(known[name].type).partition(" ")[0]
+        try:
+            values[name] = _CONVERTERS.get(kind, str)(text)
+        except (KeyError, ValueError):
+            raise ConfigError(f"kafka_backup: option {STORE_PREFIX}{name} is no {kind}", remedy="correct it") from None
+    return StoreSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+
+
+#: By the first word of a field's type; all others are texts.
+_CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "bool": lambda text: _TRUE[text.lower()],
+    "int": int,
+    "float": float,
+}
+
+
+def store_options(settings: StoreSettings) -> dict[str, str]:
+    """Return the options that `parse_store` makes these settings of; what is as by default is left out."""
+    values = {item.name: (getattr(settings, item.name), item.default) for item in fields(settings)}
+    return {
+        f"{STORE_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
+        for name, (value, default) in values.items()
+        if value is not None and value != default
+    }

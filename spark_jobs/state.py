@@ -1,0 +1,128 @@
+"""Which state of the backup is read: what the user chose, what was found for it, and what to warn of. Pure.
+
+Shared by all that read a backup: restore, the data source, `tandem records`, `tandem export`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from backup_avro.chain import PartitionKey, Topic, iso
+from backup_avro.errors import ConfigError
+from backup_avro.fold import Generation
+from backup_avro.moments import LAGGING_MS, PastState
+from backup_avro.selection import PartitionSelection, Selection, select, select_cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which state: the newest, unless at most one of these says another one.
+
+    `at`: the last moment at or before it (ms by the store's clock). `commit`: a chain entry of `generation`.
+    `checkpoint`: a named cut, which goes with no `generation`. `generation` None: any.
+    """
+
+    generation: int | None = None
+    at: int | None = None
+    commit: int | None = None
+    checkpoint: str | None = None
+
+    def check(self, prefix: str = "") -> None:
+        """Raise ConfigError if these contradict each other; `prefix` is what options begin with, such as `--`."""
+        states = {"at": self.at, "commit": self.commit, "checkpoint": self.checkpoint}
+        given = [f"{prefix}{name}" for name, value in states.items() if value is not None]
+        if self.checkpoint is not None and self.generation is not None:
+            raise ConfigError(
+                f"{prefix}checkpoint goes without {prefix}generation", remedy="a checkpoint knows its generation"
+            )
+        if self.commit is not None and self.generation is None:
+            raise ConfigError(
+                f"{prefix}commit goes with {prefix}generation", remedy="each generation numbers its entries for itself"
+            )
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} each say which state", remedy="give one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The generations that hold the state that was wished for.
+
+    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
+    (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
+    `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
+    """
+
+    generations: Sequence[Generation]
+    number: int | None = None
+    cut: Mapping[PartitionKey, int] | None = None
+    past: PastState | None = None
+    asked: int | None = None
+    basis: Mapping[int, int] | None = None
+    damaged: Mapping[int, str] = field(default_factory=dict)
+
+    def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
+        """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
+
+        RefusedError if no generation will do.
+        """
+        cut = self.cut if self.past is None else self.past.offsets
+        if cut is None:
+            return select(self.generations, number=self.number, wanted=wanted, removed=removed)
+        return select_cut(self.generations[0], cut, wanted=wanted)
+
+    def incomplete(self, selection: Selection) -> tuple[str, ...]:
+        """Name the partitions that the state lacks."""
+        if self.past is None:
+            return selection.incomplete
+        return tuple(self.generations[0].name_of(key) for key in self.past.incomplete)
+
+    def doubts(self, selection: Selection) -> list[str]:
+        """Return what the user should know about a selection of this state before relying on it."""
+        return doubts(
+            generation=selection.generation,
+            partitions=sorted(selection.partitions, key=lambda item: (item.topic.name, item.key.partition)),
+            incomplete=self.incomplete(selection),
+            past=self.past,
+            asked=self.asked,
+            damaged=self.damaged,
+        )
+
+    def basis_of(self, selection: Selection) -> Mapping[int, int]:
+        """Return generation -> the last chain entry that was read of it, for each that anything is taken from."""
+        used = {number for item in selection.partitions for number in item.generations} | {selection.generation}
+        return self.basis or {state.number: state.seq for state in self.generations if state.number in used}
+
+
+def doubts(
+    *,
+    generation: int,
+    partitions: Sequence[PartitionSelection],
+    incomplete: Iterable[str],
+    past: PastState | None,
+    asked: int | None,
+    damaged: Mapping[int, str],
+) -> list[str]:
+    """Return what the user should know about a state before relying on it; `partitions` in the order of reading."""
+    found = [f"generation {number} can't be read: {why}" for number, why in sorted(damaged.items())]
+    found += [f"{name} is incomplete in generation {generation} and is left out" for name in incomplete]
+    found += _lagging(partitions, past, asked)
+    removed = dict.fromkeys(item.topic.name for item in partitions if item.topic.removed)
+    found += [f"{name} was deleted from the cluster; this is its last backup" for name in removed]
+    found += [f"{item.topic.name}-{item.key.partition}: {item.warning}" for item in partitions if item.warning]
+    return found
+
+
+def _lagging(partitions: Iterable[PartitionSelection], past: PastState | None, asked: int | None) -> list[str]:
+    """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
+    if past is None:
+        return []
+    found = []
+    if asked is not None and asked - past.at > LAGGING_MS:
+        found.append(f"the last moment before {iso(asked)} is {iso(past.at)}: what was written in between is missing")
+    return found + [
+        f"{item.topic.name}-{item.key.partition} was last known to be at its end "
+        f"{past.lagging[item.key] / 1000:.0f} s before the moment"
+        for item in partitions
+        if item.key in past.lagging
+    ]

@@ -1,0 +1,111 @@
+"""Finding the state that was wished for in what the store holds: the newest, a named cut, or a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from backup_avro import moments
+from backup_avro.chain import iso
+from backup_avro.checkpoint import Checkpoint, unrestorable
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.fold import Generation
+from backup_avro.selection import choose
+from sink.chain import checkpoints
+from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
+from spark_jobs.state import Found, Wish
+
+_SKEW_MS: Final = 5_000
+"""By how much the store's clock may seem to be behind the user's."""
+
+
+def find(reader: ChainReader, wish: Wish, *, tolerant: bool = True) -> Found:
+    """Find a state in what the store holds now.
+
+    Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
+    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state.
+    """
+    generations = reader.refresh(tolerant=tolerant)
+    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    if wish.checkpoint is not None:
+        return named_cut(reader, wish.checkpoint)
+    if damaged and not any(state.complete for state in generations):
+        number, why = max(damaged.items())
+        raise DamagedError(
+            f"no complete generation can be read; generation {number}: {why}",
+            remedy="bring the object back from the bucket's versions, then `tandem verify`",
+        )
+    if wish.at is not None or wish.commit is not None:
+        return moment(reader, generations, wish, damaged=damaged)
+    return Found(generations=generations, number=wish.generation, damaged=damaged)
+
+
+def moment(
+    reader: ChainReader, generations: Sequence[Generation], wish: Wish, *, damaged: Mapping[int, str] | None = None
+) -> Found:
+    """Find the moment that a wish names, in the objects that there are now."""
+    present, seq = _entry(reader, generations, wish)
+    past = reader.load(present.number, upto=seq)
+    return Found(
+        generations=[moments.with_objects_of(past, present)],
+        past=moments.past_state(past),
+        asked=wish.at,
+        basis={present.number: present.seq},
+        damaged=damaged or {},
+    )
+
+
+def _entry(reader: ChainReader, generations: Sequence[Generation], wish: Wish) -> tuple[Generation, int]:
+    """Return the generation that a moment is read from, and the moment's entry."""
+    there = [state for state in generations if wish.generation in {None, state.number}]
+    if wish.commit is not None:
+        state = choose(there, wish.generation)
+        return state, moments.moment_of(state, wish.commit).seq
+    assert wish.at is not None
+    now = now_ms(reader.store)
+    if wish.at > now + _SKEW_MS:
+        raise ConfigError(
+            f"the moment {iso(wish.at)} lies in the future: the store's clock says {iso(now)}",
+            remedy="leave it out for the newest state",
+        )
+    state, found = moments.moment_at(there, wish.at)
+    return state, found.seq
+
+
+def named_cut(reader: ChainReader, checkpoint_id: str, *, upto: int | None = None) -> Found:
+    """Find a checkpoint in its generation as of the entry that completed it: what came later is none of it.
+
+    Its objects of then are kept for as long as it is. After that merging goes on without regard to it, and its records
+    are in the objects that there are now, as of entry `upto` if a run rests on that. The reader must have been
+    refreshed. Raises ConfigError, RefusedError.
+    """
+    found = _checkpoint(reader, checkpoint_id)
+    outcome = found.outcome
+    assert outcome is not None
+    assert outcome.generation is not None
+    past = reader.load(outcome.generation, upto=outcome.seq)
+    keep_until = found.request.keep_until
+    basis = None
+    if keep_until is not None and now_ms(reader.store) >= keep_until:
+        present = reader.load(outcome.generation, upto=upto)
+        past, basis = moments.with_objects_of(past, present), {present.number: present.seq}
+    return Found(generations=[past], basis=basis, cut=found.request.cut)
+
+
+def _checkpoint(reader: ChainReader, checkpoint_id: str) -> Checkpoint:
+    """Return a checkpoint that can be restored by what the reader saw last. Raises ConfigError, RefusedError."""
+    found = checkpoints.find(reader.store, reader.pair, checkpoint_id)
+    if found is None:
+        raise ConfigError(
+            f"pair {reader.pair} has no checkpoint {checkpoint_id}",
+            remedy="`tandem checkpoint list` shows those there are",
+        )
+    states = {state.number: state for state in reader.history() if state.number not in reader.damaged}
+    why_not = unrestorable(found, states, now_ms(reader.store))
+    if why_not is not None:
+        raise RefusedError(
+            f"checkpoint {checkpoint_id} can't be restored: {why_not}",
+            remedy="choose another one (`tandem checkpoint list`), or restore the newest state without --checkpoint",
+        )
+    return found

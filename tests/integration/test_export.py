@@ -1,0 +1,114 @@
+"""`tandem export` and the examples of docs/data-source.md, on a folder and in a real Spark session."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+
+from backup_avro.errors import ExitCode
+from backup_avro.record import Record, TimestampType
+from controller.cli.main import run
+from sink.object_store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+PAGE = Path(__file__).parents[2] / "docs" / "data-source.md"
+HOUR = 1_777_888_800_000
+"""2026-05-04T10:00:00Z, ms: the hour that the page's example looks at."""
+ODD = [
+    Record(topic="odd", partition=0, offset=3, key=None, value=None),
+    Record(topic="odd", partition=0, offset=4, key=b"", value=b"", headers=(("a", None), ("a", b""))),
+    Record(
+        topic="odd",
+        partition=0,
+        offset=7,
+        timestamp=1_700_000_000_123,
+        timestamp_type=TimestampType.LOG_APPEND_TIME,
+        key=b"\xff" * 100,
+        value="ü\n".encode(),
+    ),
+]
+
+
+def export(root: Path, *arguments: str) -> int:
+    """Run `tandem export`; it takes the session that is there."""
+    return run(["export", "--root", (root / "store").as_uri(), "--pair", PAIR, "-o", "json", *arguments])
+
+
+def decoded(text: str | None) -> bytes | None:
+    """What an export in JSON lines wrote for bytes."""
+    return None if text is None else base64.b64decode(text, validate=True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON lines and Parquet hold every field; the newest of each key; what is there is not touched; pins are gone."""
+    (tmp_path / "store").mkdir()
+    backup = Backup.claim(open_store((tmp_path / "store").as_uri()), topics=[TopicSpec("orders", 2), TopicSpec("odd")])
+    backup.commit([*records("orders", 0, range(30), keys=7, tombstones=[29]), *ODD])
+    backup.complete()
+    lines = tmp_path / "odd lines"
+    assert export(tmp_path, "--format", "jsonl", "--to", str(lines), "--topics", "odd") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["records"], report["tombstones"], report["topics"]) == (3, 1, ["odd"])
+    assert (lines / "_SUCCESS").exists()
+    rows = [json.loads(line) for path in lines.glob("*.json") for line in path.read_text().splitlines()]
+    assert [
+        (row["offset"], decoded(row["key"]), decoded(row["value"]), row["timestampType"], row["timestamp"])
+        for row in sorted(rows, key=lambda row: int(row["offset"]))
+    ] == [
+        (3, None, None, -1, None),
+        (4, b"", b"", -1, None),
+        (7, b"\xff" * 100, "ü\n".encode(), 1, "2023-11-14T22:13:20.123Z"),
+    ]
+    assert next(row for row in rows if row["offset"] == 4)["headers"] == [
+        {"key": "a", "value": None},
+        {"key": "a", "value": ""},
+    ]
+    table = tmp_path / "table"
+    arguments = ("--format", "parquet", "--to", str(table), "--topics", "orders", "--latest-per-key")
+    assert export(tmp_path, *arguments, "--no-tombstones", "--include-source") == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 6
+    found: Sequence[dict[str, Any]] = pq.read_table(table).to_pylist()
+    assert {row["key"]: row["value"] for row in found} == {
+        f"key-{offset % 7}".encode(): f"value-{offset}".encode() for offset in range(23, 29)
+    }
+    assert {row["generation"] for row in found} == {1}
+    before = sorted(path.name for path in table.iterdir())
+    assert export(tmp_path, *arguments) == ExitCode.REFUSED
+    assert sorted(path.name for path in table.iterdir()) == before
+    assert export(tmp_path, "--format", "jsonl", "--to", "s3a://bucket/x") == ExitCode.USAGE
+    assert "can't write to s3a: URLs" in capsys.readouterr().err
+    assert list((tmp_path / "store" / PAIR / "pins").glob("*")) == []
+
+
+def test_the_examples_of_the_page(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They run as they stand, and show what the text says."""
+    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[TopicSpec("customers", 2), TopicSpec("orders")])
+    customers = [
+        Record(topic="customers", partition=0, offset=offset, key=b"customer-%d" % (offset % 8), value=b"%d" % offset)
+        for offset in range(24)
+    ]
+    gone = Record(topic="customers", partition=0, offset=24, key=b"customer-0", value=None)
+    backup.commit([*customers, gone, *records("orders", 0, range(5), timestamp=HOUR - 2)])
+    backup.complete()
+    [example] = re.findall(r"<!-- example: .*? -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {"spark": spark, "root": tmp_path.as_uri(), "pair": PAIR}
+    exec(example, names)
+    shown = capsys.readouterr().out
+    assert "|customers|        0|   25|" in shown
+    assert "|customer-7|      23|" in shown
+    assert names["customers"].count() == 7
+    assert [row.offset for row in names["hour"].orderBy("offset").collect()] == [2, 3, 4]
+    assert names["table"].count() == 7
