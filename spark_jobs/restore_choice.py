@@ -57,7 +57,9 @@ def plan_of(reader: ChainReader, options: Options) -> RestorePlan:
     read.
     """
     generations = reader.refresh(tolerant=True)
-    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    lost = reader.lost(generations)
+    generations = [state for state in generations if state.number not in lost]
+    damaged = {number: str(error) for number, error in {**reader.damaged, **lost}.items()}
     if options.checkpoint is not None:
         return _plan_cut(reader, options, _checkpoint(reader, options.checkpoint))
     if damaged and not any(state.complete for state in generations):
