@@ -29,7 +29,7 @@ from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, T
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOT_INSTANCES: Final = frozenset({"generations", "pins", "checkpoints", "releases"})
+_NOT_INSTANCES: Final = frozenset({"generations", "pins", "checkpoints", "releases", "results"})
 #: Keys in one REWRITE entry, or in one call of the store's delete.
 _AT_ONCE: Final = 1000
 

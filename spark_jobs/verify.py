@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,12 +16,11 @@ from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes
 from spark_jobs.read import StoreAddress, require_pair
+from spark_jobs.telling import telling
 from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PROGRESS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +43,13 @@ def verify(
     *,
     generation: int | None = None,
     sampling: Sampling | None = None,
+    known: Mapping[int, int] | None = None,
     tell: Tell | None = None,
 ) -> Result:
     """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
 
     Chains are always read in full, of the objects what `sampling` says. Generations that are being cleared are skipped.
+    `known` is up to which entry chains were read before: nothing else tells that the end of one was deleted.
     Raises ConfigError if there is nothing of that name; a damaged chain is a finding, and the other generations are
     still verified.
     """
@@ -66,6 +65,7 @@ def verify(
             for state in states
             if state not in wanted
         }
+        chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
@@ -143,7 +143,7 @@ def _read_all(
             of_bytes=total,
         )
 
-    with _telling(progress, tell):
+    with telling(progress, tell):
         work = partial(_check_all, address, objects, read)
         results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(work).collect()
     return results
@@ -172,25 +172,3 @@ def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
     except DamagedError as error:
         return verify_plan.unreadable(check, error)
     return verify_plan.check_object(check, data)
-
-
-@contextmanager
-def _telling(progress: Callable[[], Progress], tell: Tell | None) -> Iterator[None]:
-    """Tell the progress every two seconds, and once at the end."""
-    if tell is None:
-        yield
-        return
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(_PROGRESS_S):
-            tell(progress())
-
-    thread = threading.Thread(target=run, name="verify-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    tell(progress())

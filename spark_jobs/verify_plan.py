@@ -241,6 +241,15 @@ def check_state(state: Generation) -> list[Finding]:
     return findings
 
 
+def check_length(state: Generation, known: Mapping[int, int]) -> list[Finding]:
+    """Return a finding if a chain ends before the entry that it was `known` to have."""
+    before = known.get(state.number, 0)
+    if state.seq >= before:
+        return []
+    message = f"it was read up to entry {before} before, and ends at entry {state.seq} now"
+    return [_finding(state, Fault.CHAIN, f"generation {state.number}", message)]
+
+
 def _is_whole(base: Base) -> bool:
     return base.start >= base.end or base.done == ((base.start, base.end),)
 

@@ -89,6 +89,11 @@ def release_key(pair: str, number: int) -> str:
     return f"{pair}/releases/{number:08d}.json"
 
 
+def outcome_prefix(pair: str, kind: str) -> str:
+    """Return how the keys of what verifications, or drills, came to begin."""
+    return f"{pair}/results/{kind}-"
+
+
 def data_prefix(pair: str, instance: str, generation: int) -> str:
     """Return the folder of everything that a generation stores besides its chain."""
     return f"{pair}/{instance}/generation={generation:08d}/"
