@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "checkpoint": "Name consistent cuts, list and delete them.",
     "restore": "Restore topics from the store.",
     "verify": "Check chains, checksums and records.",
+    "drill": "Rehearse a restore in scratch topics, and keep the result.",
     "retention": "Plan, or carry out, what time has made worthless.",
     "release": "Let go of what the cluster no longer has.",
     "config": "Check and show the configuration.",

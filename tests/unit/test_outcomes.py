@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from doubles import MemoryStore
 
+from backup_avro import layout
 from backup_avro.errors import DamagedError
 from backup_avro.outcome import Outcome, OutcomeKind, decode_outcome, encode_outcome
+from controller.config import rules
 from sink.chain import outcomes
+from spark_jobs import retention
 
 DRILL = Outcome(
     kind=OutcomeKind.DRILL,
@@ -73,3 +76,10 @@ def test_only_the_newest_are_kept_and_the_latest_is_found() -> None:
     assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 4)
     store.objects[kept[-1]] = b"{}"
     assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 3)
+
+
+def test_their_folder_is_no_instance() -> None:
+    """Retention takes what lies beside known folders for an instance's data, and an instance may not be called so."""
+    folder = layout.outcome_prefix("shop", "drill").split("/")[1]
+    assert folder in retention._NOT_INSTANCES
+    assert folder in rules._FOLDERS
