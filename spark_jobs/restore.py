@@ -160,7 +160,7 @@ class _Run:
             check_seconds = time.monotonic() - began
         mismatches = tuple(item for item in checked if not item.same)
         if not mismatches:
-            if checked:
+            if checked and self._options.leaves_record:
                 self._leave_record(loaded, targets)
             self._set_recorded(targets)
         return Report(
@@ -278,6 +278,11 @@ class _Run:
     def _id(self, targets: Mapping[str, TargetTopic]) -> str:
         return offset_map.restore_id(self._plan.hash, {name: item.topic_id for name, item in targets.items()})
 
+    @property
+    def _leaves_map(self) -> bool:
+        """Whether rows are kept: the check needs them too, where several tasks write into one partition."""
+        return self._options.leaves_record or any(topic.repartitioned for topic in self._plan.topics)
+
     def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
         """Return which source partitions are loaded together, ascending."""
         if topic.source.topic_id in self._merged:
@@ -296,7 +301,7 @@ class _Run:
             plan=self._plan.hash,
             run=self._run,
             pair=self._plan.pair,
-            restore=self._id(targets),
+            restore=self._id(targets) if self._leaves_map else None,
             topic=topic.source.name,
             topic_id=key.topic_id,
             sources=tuple(Source(partition=item.key.partition, slices=item.slices) for item in items),

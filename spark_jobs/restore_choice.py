@@ -25,7 +25,8 @@ class Options:
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
-    number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together.
+    number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together. With
+    `leaves_record` the store gets a record of the restore and its offset map.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -40,6 +41,7 @@ class Options:
     bytes_per_second: int | None = None
     keep_load_config: bool = False
     consent: bool = False
+    leaves_record: bool = True
     replication_factor: int | None = None
     pace: Pace = field(default_factory=Pace)
 

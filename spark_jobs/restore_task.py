@@ -44,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTask:
-    """One source partition, or several that are merged, ascending. `restore` names the offset map.
+    """One source partition, or several that are merged, ascending. `restore` names the offset map, None: there is none.
 
     `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not.
     """
@@ -52,7 +52,7 @@ class LoadTask:
     plan: str
     run: str
     pair: str
-    restore: str
+    restore: str | None
     topic: str
     topic_id: str
     sources: tuple[Source, ...]

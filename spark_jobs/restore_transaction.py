@@ -25,7 +25,7 @@ from spark_jobs.restore_task import LoadTask
 
 def last_page(store: ObjectStore, task: LoadTask, done: TaskProgress) -> str | None:
     """Put the rows that are not in a page yet into one, and return the key of the last page."""
-    if not done.rows:
+    if not done.rows or task.restore is None:
         return done.page
     return offset_pages.write(
         store,
@@ -161,7 +161,7 @@ class Transaction:
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
         strand.last = base + item.sent.records - 1
-        for partition, first, last, records in item.runs:
+        for partition, first, last, records in item.runs if self._task.restore is not None else ():
             self._rows.append(Row(partition, first, last, item.target, base, records))
             base += records
 

@@ -27,7 +27,11 @@ def find(reader: ChainReader, wish: Wish, *, tolerant: bool = True) -> Found:
     read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state.
     """
     generations = reader.refresh(tolerant=tolerant)
-    damaged = {number: str(error) for number, error in reader.damaged.items()}
+    lost = reader.lost(generations)
+    if lost and not tolerant:
+        raise lost[max(lost)]
+    generations = [state for state in generations if state.number not in lost]
+    damaged = {number: str(error) for number, error in {**reader.damaged, **lost}.items()}
     if wish.checkpoint is not None:
         return named_cut(reader, wish.checkpoint)
     if damaged and not any(state.complete for state in generations):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,12 +16,11 @@ from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes
 from spark_jobs.read import StoreAddress, require_pair
-from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result
+from spark_jobs.telling import telling
+from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PROGRESS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,35 +37,52 @@ Tell = Callable[[Progress], None]
 
 
 def verify(
-    spark: SparkSession, address: StoreAddress, pair: str, *, generation: int | None = None, tell: Tell | None = None
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    *,
+    generation: int | None = None,
+    sampling: Sampling | None = None,
+    known: Mapping[int, int] | None = None,
+    tell: Tell | None = None,
 ) -> Result:
     """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
 
-    Generations that are being cleared are skipped. Raises ConfigError if there is nothing of that name; a damaged chain
-    is a finding, and the other generations are still verified.
+    Chains are always read in full, of the objects what `sampling` says. Generations that are being cleared are skipped.
+    `known` is up to which entry chains were read before: nothing else tells that the end of one was deleted.
+    Raises ConfigError if there is nothing of that name; a damaged chain is a finding, and the other generations are
+    still verified.
     """
     store = address.open()
     require_pair(address, pair)
     reader = ChainReader(store, pair, whole=True)
-    numbers = [generation] if generation is not None else _numbers(reader)
+    numbers = [generation] if generation is not None else numbers_of(reader)
     with pins.held(store, pair, numbers, owner="verify"):
-        states, chains = _load(reader, numbers, strict=generation is not None)
+        states, chains = load(reader, numbers, strict=generation is not None)
         wanted = [state for state in states if state.clearing is None and not state.gone]
         skipped = {
             state.number: "it is cleared" if state.gone else "it is being cleared"
             for state in states
             if state not in wanted
         }
+        chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
+        left: list[ObjectCheck] = []
+        if sampling is not None:
+            checks, left = verify_plan.sample(checks, sampling)
         results = _read_all(spark, address, checks, tell)
         prefixes = {state.number: layout.data_prefix(pair, state.instance, state.number) for state in wanted}
         listed = list_prefixes(spark, address, list(prefixes.values()))
     summaries, findings = [], list(chains)
     for state in wanted:
         sizes = {info.key: info.size for info in listed[prefixes[state.number]]}
-        summary, found = verify_plan.summarize(state, results, sizes, verify_plan.check_state(state))
+        said = verify_plan.check_state(state)
+        for check in left:
+            if check.generation == state.number:
+                said += verify_plan.check_listed(check, sizes)
+        summary, found = verify_plan.summarize(state, results, sizes, said)
         summaries.append(summary)
         findings.extend(found)
     return Result(
@@ -76,10 +90,11 @@ def verify(
         generations=tuple(summaries),
         findings=tuple(findings),
         skipped={number: why for number, why in skipped.items() if why != "it is cleared"},
+        sampled=None if sampling is None else verify_plan.sampled(sampling, checks, left),
     )
 
 
-def _numbers(reader: ChainReader) -> list[int]:
+def numbers_of(reader: ChainReader) -> list[int]:
     """Return the numbers to look at: those not cleared; all if a chain is damaged, as the loading then tells which."""
     try:
         found = [state.number for state in reader.refresh()]
@@ -88,8 +103,8 @@ def _numbers(reader: ChainReader) -> list[int]:
     return found
 
 
-def _load(reader: ChainReader, numbers: Iterable[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
-    """Read the chains afresh, after the pins were put."""
+def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
+    """Read the chains afresh, after the pins were put, and say what is wrong with them."""
     states, findings = [], []
     for number in numbers:
         try:
@@ -100,6 +115,8 @@ def _load(reader: ChainReader, numbers: Iterable[int], *, strict: bool) -> tuple
             findings.append(_chain(number, error))
         except DamagedError as error:
             findings.append(_chain(number, error))
+    lost = reader.lost(states)
+    findings += [_chain(number, error) for number, error in lost.items() if not strict or number in numbers]
     return states, findings
 
 
@@ -126,7 +143,7 @@ def _read_all(
             of_bytes=total,
         )
 
-    with _telling(progress, tell):
+    with telling(progress, tell):
         work = partial(_check_all, address, objects, read)
         results: list[ObjectResult] = context.parallelize(tasks, len(tasks)).flatMap(work).collect()
     return results
@@ -141,12 +158,13 @@ def _check_all(
     """Check one task's objects. Errors of the store end the task, and Spark tries it again."""
     store = address.open()
     for check in checks:
-        yield _check_one(store, check)
+        yield check_one(store, check)
         objects.add(1)
         read.add(check.item.bytes)
 
 
-def _check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
+def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
+    """Read one object and return what is wrong with it. Raises errors of the store."""
     try:
         data = store.get(check.item.key)
     except ObjectMissingError:
@@ -154,25 +172,3 @@ def _check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
     except DamagedError as error:
         return verify_plan.unreadable(check, error)
     return verify_plan.check_object(check, data)
-
-
-@contextmanager
-def _telling(progress: Callable[[], Progress], tell: Tell | None) -> Iterator[None]:
-    """Tell the progress every two seconds, and once at the end."""
-    if tell is None:
-        yield
-        return
-    stop = threading.Event()
-
-    def run() -> None:
-        while not stop.wait(_PROGRESS_S):
-            tell(progress())
-
-    thread = threading.Thread(target=run, name="verify-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    tell(progress())

@@ -6,6 +6,7 @@ worth knowing (orphans, partitions that are not complete yet) is counted in the 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -97,13 +98,37 @@ class GenerationResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Read a random share of the objects: at least `percent` of their bytes (more than 0, at most 100)."""
+
+    percent: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What a sampling left out: of the other objects only presence and size were looked at."""
+
+    percent: float
+    seed: int
+    objects: int
+    of_objects: int
+    bytes: int
+    of_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of a verification. `skipped` says of which generations nothing was read, and why."""
+    """The outcome of a verification. `skipped` says of which generations nothing was read, and why.
+
+    `sampled` is None if everything was read.
+    """
 
     pair: str
     generations: tuple[GenerationResult, ...]
     findings: tuple[Finding, ...]
     skipped: Mapping[int, str] = field(default_factory=dict)
+    sampled: Sampled | None = None
 
     @property
     def clean(self) -> bool:
@@ -142,6 +167,45 @@ def _topic(state: Generation, topic_id: str) -> str:
     return topic.name if topic is not None else topic_id
 
 
+def sample(checks: Iterable[ObjectCheck], sampling: Sampling) -> tuple[list[ObjectCheck], list[ObjectCheck]]:
+    """Return the objects to read and the others. The same objects and seed give the same choice.
+
+    Each object is as likely as any other of its size to be read, and a large one counts for its bytes.
+    """
+    ordered = sorted(checks, key=lambda check: check.item.key)
+    random.Random(sampling.seed).shuffle(ordered)  # noqa: S311 - nothing is secret about it
+    wanted = sum(check.item.bytes for check in ordered) * sampling.percent / 100
+    taken: list[ObjectCheck] = []
+    size = 0
+    while ordered and size < wanted:
+        taken.append(ordered.pop())
+        size += taken[-1].item.bytes
+    return taken, ordered
+
+
+def sampled(sampling: Sampling, taken: Collection[ObjectCheck], left: Collection[ObjectCheck]) -> Sampled:
+    """Return what a sampling came to."""
+    size = sum(check.item.bytes for check in taken)
+    return Sampled(
+        percent=sampling.percent,
+        seed=sampling.seed,
+        objects=len(taken),
+        of_objects=len(taken) + len(left),
+        bytes=size,
+        of_bytes=size + sum(check.item.bytes for check in left),
+    )
+
+
+def check_listed(check: ObjectCheck, listed: Mapping[str, int]) -> list[Finding]:
+    """Return what a listing (key to bytes) says against an object that is not read."""
+    size = listed.get(check.item.key)
+    if size is None:
+        return [_of(check, Fault.MISSING, _NOT_THERE)]
+    if size != check.item.bytes:
+        return [_of(check, Fault.CHECKSUM, f"has {size} bytes, the chain says {check.item.bytes}")]
+    return []
+
+
 def group(checks: Sequence[ObjectCheck], *, parallelism: int) -> list[list[ObjectCheck]]:
     """Cut the checks into tasks of about equal bytes: at least two per core if there is enough to do."""
     total = sum(check.item.bytes for check in checks)
@@ -176,6 +240,15 @@ def check_state(state: Generation) -> list[Finding]:
                 findings.append(_finding(state, Fault.OUTSIDE, where, f"{state.name_of(key)}: {problem}"))
         findings.extend(_twice(state, key, parts))
     return findings
+
+
+def check_length(state: Generation, known: Mapping[int, int]) -> list[Finding]:
+    """Return a finding if a chain ends before the entry that it was `known` to have."""
+    before = known.get(state.number, 0)
+    if state.seq >= before:
+        return []
+    message = f"it was read up to entry {before} before, and ends at entry {state.seq} now"
+    return [_finding(state, Fault.CHAIN, f"generation {state.number}", message)]
 
 
 def _is_whole(base: Base) -> bool:
@@ -214,9 +287,12 @@ def _finding(state: Generation, fault: Fault, where: str, message: str) -> Findi
     return Finding(generation=state.number, fault=fault, where=where, message=message)
 
 
+_NOT_THERE: Final = "it is in the chain, but not in the store"
+
+
 def missing(check: ObjectCheck) -> ObjectResult:
     """Return the result for an object that is not in the store."""
-    return _failed(check, Fault.MISSING, "it is in the chain, but not in the store", 0)
+    return _failed(check, Fault.MISSING, _NOT_THERE, 0)
 
 
 def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:

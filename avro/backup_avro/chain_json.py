@@ -2,10 +2,14 @@
 
 A large entry is stored as one gzip member of its JSON (`gunzip -c` shows it): a thousand partitions with their offsets,
 hashes and positions are half a megabyte a minute, of which a tenth is news. What is hashed is what is stored.
+
+Every entry but the last of a chain is vouched for by the link of the next one. For the last one, which instances go on
+from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -37,6 +41,9 @@ VERSION = 1
 #: Entries of so many bytes are compressed.
 PACKED_FROM = 8192
 _GZIP = b"\x1f\x8b"
+_SUM = b'{"_sum":"'
+_SUM_DIGITS = 16
+"""Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
 _MOST = 1 << 30
 """Bytes of JSON. A folded state of ten thousand partitions has a tenth of that."""
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -49,11 +56,27 @@ def canonical(document: JsonObject) -> bytes:
 
 def pack(data: bytes) -> bytes:
     """Return the bytes to store for an entry's canonical ones."""
-    return gzip(data) if len(data) >= PACKED_FROM else data
+    return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
+
+
+def _sum(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest()[:_SUM_DIGITS].encode()
 
 
 def unpack(data: bytes, where: str) -> bytes:
-    """Return an entry's canonical bytes from the stored ones. DamagedError names `where`."""
+    """Return an entry's canonical bytes from the stored ones. DamagedError names `where`.
+
+    The first entries that were ever written have no sum; a sum whose own name is damaged is an unknown field.
+    """
+    if data.startswith(_SUM):
+        end = len(_SUM) + _SUM_DIGITS
+        plain = b"{" + data[end + 2 :]
+        if data[len(_SUM) : end + 2] != _sum(plain) + b'",':
+            raise DamagedError(
+                f"{where}: its bytes are not those that were written",
+                remedy="bring the object back from the bucket's versions or a replica",
+            )
+        return plain
     if data[:2] != _GZIP:
         return data
     try:

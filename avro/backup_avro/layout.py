@@ -16,7 +16,7 @@ _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
-FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores"})
+FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results"})
 
 
 def check_name(name: str, what: str) -> str:
@@ -100,6 +100,11 @@ def restores_prefix(pair: str) -> str:
 def restore_prefix(pair: str, restore: str) -> str:
     """Return the folder of what a restore leaves behind: its report and its offset map."""
     return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
+
+
+def outcome_prefix(pair: str, kind: str) -> str:
+    """Return how the keys of what verifications, or drills, came to begin."""
+    return f"{pair}/results/{kind}-"
 
 
 def data_prefix(pair: str, instance: str, generation: int) -> str:

@@ -148,23 +148,10 @@ def _carry_out(
     wait_s: float | None,
     form: OutputFormat,
 ) -> None:
-    from backup_avro.coordination import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
-    from controller.follow import Following  # noqa: PLC0415 - likewise
+    from controller.follow import Following  # noqa: PLC0415 - for the command, not for --help
     from controller.handover import Stage, Standing  # noqa: PLC0415 - likewise
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
-    message = CoordinationMessage(
-        event=Event.ACTIVATE,
-        pair=settings.pair,
-        instance=SENDER,
-        incarnation=str(uuid.uuid4()),
-        cluster_id=asked.cluster_id,
-        request_id=uuid.uuid4().hex,
-        at=now_ms(store),
-        target=asked.target,
-        generation=asked.generation,
-        reason=reason,
-    )
+    message = _request(settings, store, asked, reason)
     assert seen.brokers is not None
     with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         offset = following.send(message)
@@ -181,6 +168,44 @@ def _carry_out(
         output.note("`tandem status` shows how it goes")
     else:
         _conclude(asked, stands, wait_s)
+
+
+def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> CoordinationMessage:
+    from backup_avro.coordination import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    return CoordinationMessage(
+        event=Event.ACTIVATE,
+        pair=settings.pair,
+        instance=SENDER,
+        incarnation=str(uuid.uuid4()),
+        cluster_id=asked.cluster_id,
+        request_id=uuid.uuid4().hex,
+        at=now_ms(store),
+        target=asked.target,
+        generation=asked.generation,
+        reason=reason,
+    )
+
+
+def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes: bool) -> CoordinationMessage:
+    """Ask whoever is not Active to build the next generation, after what that costs was said; follow nothing.
+
+    Raises what this command does where it is refused, or where nobody can be asked.
+    """
+    from controller.follow import Following  # noqa: PLC0415 - for the command, not for --help
+    from controller.handover import plan  # noqa: PLC0415 - likewise
+
+    seen = _look(settings, store)
+    asked = plan(seen, to=None, force=False)
+    output.note("\n".join(_costs(asked)))
+    if not yes:
+        _confirm(asked)
+    message = _request(settings, store, asked, _clean(reason))
+    assert seen.brokers is not None
+    with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
+        following.send(message)
+    return message
 
 
 def _follow(following: Following, asked: Plan, stands: Standing, wait_s: float) -> Standing:

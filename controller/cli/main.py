@@ -39,6 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "records": "Show the history of one key.",
     "export": "Write records as Parquet or JSON lines.",
     "verify": "Check chains, checksums and records.",
+    "drill": "Rehearse a restore in scratch topics, and keep the result.",
     "retention": "Plan, or carry out, what time has made worthless.",
     "release": "Let go of what the cluster no longer has.",
     "config": "Check and show the configuration.",

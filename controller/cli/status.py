@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from controller.cli.output import OutputFormat, OutputOption, Table, duration
 from controller.cli.patience import patience
 
 if TYPE_CHECKING:
+    from backup_avro.outcome import Outcome, OutcomeKind
     from controller.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -38,20 +40,26 @@ def status(
     """Show both instances, their lag, and what can be restored.
 
     Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
-    not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position.
+    not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position. The
+    last `tandem verify` and `tandem drill` are shown, but don't count: how often is enough is yours to say.
     """
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - with the rest
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.overview import overview  # noqa: PLC0415 - likewise
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
         with patience("reading the chains and asking the brokers"):
             found = overview(look(settings, store, s3_only=s3_only))
+            ran = {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
     finally:
         store.close()
     fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
-    output.show(kind="Status", body=fields, output=output_, tables=_tables(found, s3_only=s3_only))
+    fields |= {f"last_{kind.value}": None if one is None else _document(one) for kind, one in ran.items()}
+    tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
+    output.show(kind="Status", body=fields, output=output_, tables=tables)
     if not found.healthy:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -76,6 +84,29 @@ def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | str]:
         remarks.append("the brokers were not asked: nothing is known of the instances and of the logs' ends")
     if remarks:
         yield "\n".join(remarks)
+
+
+def _document(one: Outcome) -> dict[str, object]:
+    """Return a run as the document has it: times as times, and its kind is the field's name."""
+    from controller.overview import moment  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    fields = {name: getattr(one, name) for name in one.__dataclass_fields__ if name not in {"kind", "pair"}}
+    return {**fields, "at": moment(one.at), "seconds": one.seconds}
+
+
+def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[str]:
+    """Say when was verified and drilled last, and how it went."""
+    from controller.overview import moment  # noqa: PLC0415 - as above
+
+    lines = []
+    for kind, one in ran.items():
+        if one is None:
+            continue
+        came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings} mismatches"
+        ago = _ago((now - moment(one.at)).total_seconds())
+        lines.append(f"last {kind.value:6} {ago}, {duration(one.seconds)}: {came} ({one.what})")
+    if lines:
+        yield "\n".join(lines)
 
 
 def _headline(found: Overview) -> Iterator[str]:

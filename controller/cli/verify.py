@@ -1,29 +1,45 @@
-"""`tandem verify`: read everything that is stored and compare it with what the chains say."""
+"""`tandem verify`: what is stored against what the chains say, against the live topics, against another generation."""
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backup_avro.errors import ExitCode
+from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
+from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+    from backup_avro.outcome import Outcome
+    from controller.config import Config
+    from spark_jobs.compare import Compared
+    from spark_jobs.read import StoreAddress
     from spark_jobs.verify import Progress
-    from spark_jobs.verify_plan import GenerationResult, Result
+    from spark_jobs.verify_plan import Result, Sampling
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 MasterOption = Annotated[str, typer.Option("--master", help="Spark master.")]
-_SHOWN = 50
+_SEEDS = 1 << 32
+_REMEMBERED = 20
 
 
-@app.command()
+@app.command(
+    epilog="\b\nExamples:\n  tandem verify -c tandem.yaml --sample 5%\n"
+    "  tandem verify -c tandem.yaml --against-topic --topics customers -o json\n"
+    "  tandem verify -c tandem.yaml --against-generation 6,7"
+)
 def verify(
     context: typer.Context,
     config: ConfigOption = None,
@@ -32,43 +48,205 @@ def verify(
     generation: Annotated[
         int | None, typer.Option("--generation", min=1, help="Only this one; else all that are not cleared.")
     ] = None,
+    sample: Annotated[
+        str | None, typer.Option("--sample", metavar="N%", help="Read a random share of the objects, by bytes.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same sample again.")] = None,
+    against_topic: Annotated[
+        bool, typer.Option("--against-topic", help="Compare the latest record of each key with the live topics.")
+    ] = False,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic.")
+    ] = None,
+    against_generation: Annotated[
+        str | None,
+        typer.Option("--against-generation", metavar="N[,M]", help="Compare two generations; M: what a restore uses."),
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Ask for a new generation if the newest one has a mismatch.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Read every object of the backup and compare it with its chain; says of every mismatch what and where it is.
 
     Hash links and rules of the chains; of each object presence, size, SHA-256, every record's place and order, counts;
-    of each partition that nothing is there twice and nothing lies outside what was read. Exit code 3 on any mismatch.
+    of each partition that nothing is there twice and nothing lies outside what was read. --against-topic and
+    --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
-    from spark_jobs.verify import verify as run  # noqa: PLC0415 - likewise
 
+    sampling = _sampling(sample, seed)
+    numbers = None if against_generation is None else _numbers(against_generation)
+    names = tuple(name for item in topics or () for name in item.split(",") if name)
+    _refuse_mixtures(
+        {
+            "--against-topic": against_topic,
+            "--against-generation": numbers is not None,
+            "--sample": sampling is not None,
+            "--generation": generation is not None,
+        },
+        names,
+        yes=yes and not repair,
+    )
     loaded = load(context, config, overrides)
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
+    known = _known(address, loaded.pair)
     with session(master, name=f"tandem verify {loaded.pair}") as spark:
-        result = run(spark, address, loaded.pair, generation=generation, tell=_tell)
+        if against_topic or numbers is not None:
+            found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
+        else:
+            found = _read(spark, address, loaded.pair, generation=generation, sampling=sampling, known=known)
     seconds = round(time.monotonic() - began, 1)
-    output.show(
-        kind="Verify",
+    _keep(address, _outcome(found, loaded.pair, address, seconds, known))
+    repaired = _repair(loaded, found, yes=yes) if repair else None
+    body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
+    if repaired is not None:
+        body["repair"] = repaired
+    output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired))
+    if not found.clean:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
+    from spark_jobs.verify_plan import Sampling  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if sample is None:
+        if seed is not None:
+            raise ConfigError("--seed goes with --sample", remedy="add --sample, e.g. --sample 5%")
+        return None
+    try:
+        percent = float(sample.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:
+        raise ConfigError(f"--sample {sample!r} is no share", remedy="write more than 0% and at most 100%, e.g. 5%")
+    return Sampling(percent=percent, seed=secrets.randbelow(_SEEDS) if seed is None else seed)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if len(parts) > 2 or not all(part.isdecimal() and len(part) <= 8 and int(part) for part in parts):
+        raise ConfigError(f"--against-generation {text!r} is not N or N,M", remedy="e.g. --against-generation 6,7")
+    return tuple(map(int, parts))
+
+
+def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, yes: bool) -> None:
+    chosen = [name for name, there in given.items() if there]
+    if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
+        raise ConfigError(f"{' and '.join(chosen)} don't go together", remedy="give one of them")
+    if names and not given["--against-topic"]:
+        raise ConfigError("--topics goes with --against-topic", remedy="leave it out: all chains are read")
+    if yes:
+        raise ConfigError("--yes goes with --repair", remedy="leave it out: nothing else is asked")
+
+
+# --- carrying it out --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not."""
+
+    result: Result | Compared
+    body: Mapping[str, object]
+    what: str
+    mends: bool
+    why: str
+
+    @property
+    def clean(self) -> bool:
+        return self.result.clean
+
+    def tables(self, seconds: float, repaired: Mapping[str, object] | None) -> Iterable[Table | str]:
+        from controller.cli.verify_shown import compared_tables, verified_tables  # noqa: PLC0415 - when it runs
+        from spark_jobs.compare import Compared  # noqa: PLC0415 - likewise
+
+        if isinstance(self.result, Compared):
+            yield from compared_tables(self.result, seconds)
+        else:
+            yield from verified_tables(self.result, seconds)
+        if repaired is not None:
+            yield f"repair: {repaired['message']}"
+
+
+def _read(
+    spark: SparkSession,
+    address: StoreAddress,
+    pair: str,
+    *,
+    generation: int | None,
+    sampling: Sampling | None,
+    known: Mapping[int, int],
+) -> _Found:
+    from spark_jobs.verify import verify as run  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    result = run(
+        spark,
+        address,
+        pair,
+        generation=generation,
+        sampling=sampling,
+        known=known,
+        tell=_tell,
+    )
+    complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]
+    newest = max(complete, default=0)
+    hurt = sorted({finding.generation for finding in result.findings})
+    mends = any(number >= newest for number in hurt)
+    what = "all chains and objects" if generation is None else f"generation {generation}"
+    return _Found(
+        result=result,
+        what=what if sampling is None else f"{what}, of the objects a sample of {sampling.percent:g}%",
+        mends=mends,
+        why=f"the mismatches are in generation {', '.join(map(str, hurt))}; the newest complete one, {newest}, which a "
+        "restore uses, has none, and the older one goes with its turn",
         body={
-            "pair": result.pair,
-            "root": loaded.store.root,
-            "clean": result.clean,
-            "seconds": seconds,
             "generations": result.generations,
             "skipped": result.skipped,
+            "sample": result.sampled,
             "findings": result.findings,
         },
-        output=output_,
-        tables=_tables(result, seconds),
     )
-    if not result.clean:
-        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _compare(
+    spark: SparkSession,
+    address: StoreAddress,
+    loaded: Config,
+    *,
+    numbers: Sequence[int] | None,
+    topics: Sequence[str] | None,
+) -> _Found:
+    from controller.cli.verify_shown import compared_body, totals  # noqa: PLC0415 - when the command runs
+    from spark_jobs.cluster import Cluster  # noqa: PLC0415 - likewise
+    from spark_jobs.compare import against_generation, against_topic  # noqa: PLC0415 - likewise
+
+    if numbers is None:
+        cluster = Cluster(props=dict(loaded.kafka.reveal()))
+        result = against_topic(spark, address, loaded.pair, cluster, topics=topics, tell=_tell_partitions)
+        what = f"the latest record of each key of {', '.join(topics) if topics else 'all topics'}, against the topics"
+        mends = any(kind != "returned" for kind in totals(result))
+    else:
+        result = against_generation(spark, address, loaded.pair, numbers, tell=_tell_partitions)
+        what = f"the latest record of each key, {result.against}"
+        mends = bool(totals(result))
+    return _Found(
+        result=result,
+        what=what,
+        mends=mends,
+        why="what was found is in the topics themselves, or could not be read: reading them again does not mend it",
+        body=compared_body(result),
+    )
 
 
 def _tell(progress: Progress) -> None:
@@ -78,61 +256,92 @@ def _tell(progress: Progress) -> None:
     )
 
 
-def _tables(result: Result, seconds: float) -> Iterator[Table | str]:
-    figures = ("objects", "bytes", "records", "tombstones", "partitions", "replaced", "orphans")
-    yield Table(
-        columns=("generation", "instance", "state", "entries", *figures),
-        rows=[_row(found) for found in result.generations],
-        right=frozenset({"generation", "entries", *figures}),
-    )
-    notes = [line for found in result.generations for line in _notes(found)]
-    notes += [f"generation {number} was skipped: {why}" for number, why in result.skipped.items()]
-    if notes:
-        yield "\n".join(notes)
-    if result.clean:
-        yield f"clean: everything is as the chains say ({output.duration(seconds)})"
-        return
-    yield Table(
-        title=f"mismatches: {len(result.findings)}",
-        columns=("generation", "fault", "where", "message"),
-        rows=[(found.generation, found.fault.value, found.where, found.message) for found in result.findings[:_SHOWN]],
-    )
-    if len(result.findings) > _SHOWN:
-        yield f"… and {len(result.findings) - _SHOWN} more: -o json lists all"
-    yield (
-        "what to do: bring the object or entry back from the bucket's versions or a replica. Where only objects are "
-        "damaged, `tandem failover` builds a new generation from the topics; `tandem restore --generation` takes one "
-        "without mismatches"
-    )
+def _tell_partitions(done: int, of: int) -> None:
+    output.note(f"{done} of {of} partitions")
 
 
-def _row(found: GenerationResult) -> tuple[object, ...]:
-    return (
-        found.generation,
-        found.instance,
-        found.state,
-        found.seq,
-        found.objects,
-        output.size(found.bytes),
-        found.records,
-        found.tombstones,
-        found.partitions,
-        found.replaced,
-        len(found.orphans),
+# --- what becomes of it -----------------------------------------------------------------------------------------------
+
+
+def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float, known: Mapping[int, int]) -> Outcome:
+    from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+    from spark_jobs.compare import Compared  # noqa: PLC0415 - likewise
+
+    result = found.result
+    if isinstance(result, Compared):
+        count = sum(sum(one.counts.values()) + (one.error is not None) for one in result.partitions)
+        records, size, generations = sum(one.first_records for one in result.partitions), 0, {}
+    else:
+        count = len(result.findings)
+        records = sum(one.records for one in result.generations)
+        size = sum(one.bytes for one in result.generations)
+        generations = {one.generation: one.seq for one in result.generations}
+    return Outcome(
+        kind=OutcomeKind.VERIFY,
+        pair=pair,
+        at=now_ms(address.open()),
+        by=asker(),
+        clean=result.clean,
+        what=found.what,
+        findings=count,
+        records=records,
+        bytes=size,
+        generations=_longest(known, generations),
+        phases={"verify": seconds},
     )
 
 
-def _notes(found: GenerationResult) -> Iterator[str]:
-    if found.incomplete:
-        yield f"generation {found.generation}: not read through yet: {_some(found.incomplete)}"
-    if found.tainted:
-        yield f"generation {found.generation}: tainted, sound up to the taint: {_some(found.tainted)}"
-    if found.orphans:
-        yield (
-            f"generation {found.generation}: {len(found.orphans)} objects ({output.size(found.orphans_bytes)}) are not "
-            "in the chain: uploads under way, or left over; `tandem retention` removes what nobody can commit any more"
-        )
+def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
+    """Return up to which entries chains were read by earlier runs."""
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
+
+    before = outcomes.latest(address.open(), pair, OutcomeKind.VERIFY)
+    return {} if before is None else before.generations
 
 
-def _some(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+def _longest(known: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
+    """Return the last entry of each chain that any run has read, of the newest generations."""
+    numbers = sorted(known.keys() | found.keys())[-_REMEMBERED:]
+    return {number: max(known.get(number, 0), found.get(number, 0)) for number in numbers}
+
+
+def _keep(address: StoreAddress, outcome: Outcome) -> None:
+    """Keep the outcome for `tandem status`. Whoever may only read the store verifies all the same."""
+    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        outcomes.put(address.open(), outcome)
+    except TandemError as error:
+        output.warn(f"the result could not be kept in the store: {error}")
+
+
+def _repair(loaded: Config, found: _Found, *, yes: bool) -> dict[str, object]:
+    """Ask for a new generation where that helps; return what was done. What it can't do is said, nothing is deleted."""
+    from controller.cli.failover import ask_for_a_new_one  # noqa: PLC0415 - loaded when the command runs
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
+
+    if found.clean:
+        return {"asked": False, "message": "nothing is to be repaired"}
+    if not found.mends:
+        return {"asked": False, "message": f"nothing was asked for: {found.why}"}
+    store = store_for_looking(loaded)
+    try:
+        message = ask_for_a_new_one(loaded, store, reason="verify --repair found mismatches", yes=yes)
+    except TandemError as error:
+        output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
+        return {"asked": False, "message": f"nothing was asked for: {error}"}
+    finally:
+        store.close()
+    return {
+        "asked": True,
+        "requestId": message.request_id,
+        "generation": message.generation,
+        "target": message.target,
+        "message": (
+            f"{message.target} was asked to build generation {message.generation} from the topics; `tandem status` "
+            "shows how it goes. It takes the topics as they are: what only the backup has, such as a deleted topic or "
+            "the states of the past, does not come back by it. Nothing was deleted"
+        ),
+    }

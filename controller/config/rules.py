@@ -20,6 +20,8 @@ Problem: TypeAlias = tuple[str, str]
 
 PROBLEMS: Final = "problems"
 RESERVED_PREFIX: Final = "_compacted_log_backup_"
+_DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
+"""The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
 _INTERNAL: Final = frozenset(
     {
         "__consumer_offsets",
@@ -27,6 +29,7 @@ _INTERNAL: Final = frozenset(
         "__share_group_state",
         "__cluster_metadata",
         "__remote_log_metadata",
+        "_tandem_restore_progress",
     }
 )
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
@@ -44,7 +47,7 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 def is_reserved(topic: str) -> bool:
     """Whether no pattern may guard `topic`: Kafka's internal topics and Tandem's own."""
-    return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX)
+    return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX) or _DRILL.fullmatch(topic) is not None
 
 
 def topics(include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from backup_avro import layout
@@ -16,6 +16,7 @@ from sink.object_store.base import ObjectMissingError, ObjectStore
 _PARALLEL_READS = 16
 _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way."""
+_BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
 
 
 def _last(exists: Callable[[int], bool], start: int) -> int:
@@ -127,7 +128,12 @@ class ChainReader:
         elif not self._wants_ended and self._is_over(number):
             self._ended.add(number)
         else:
-            self._generations[number] = self.load(number)
+            try:
+                self._generations[number] = self.load(number)
+            except ConfigError as error:
+                raise DamagedError(
+                    f"the claim of generation {number} is missing, but a later one exists", remedy=_BRING_BACK
+                ) from error
 
     def _is_over(self, number: int) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
@@ -140,6 +146,33 @@ class ChainReader:
     def history(self) -> list[Generation]:
         """Return all generations read so far, cleared ones too, ascending."""
         return [state for _, state in sorted(self._generations.items())]
+
+    def lost(self, states: Iterable[Generation]) -> dict[int, DamagedError]:
+        """Return the generations of which claim or entries were deleted where looking for heads can't see it.
+
+        Doubling and bisecting may take the first number that is missing for the end. So what lies beyond the newest
+        claim is listed, and beyond the head of each of `states` and of what was refreshed: nothing, but for what is
+        being appended.
+        """
+        found = {}
+        for folder in self._store.list_folders(layout.claims_prefix(self._pair)):
+            number = layout.claim_number(f"{folder}.json")
+            if number is not None and number > self._newest and not self._claimed(number):
+                found[number] = DamagedError(
+                    f"the claim of generation {number} is missing, but its chain exists", remedy=_BRING_BACK
+                )
+        looked_at = self._generations | {state.number: state for state in states}
+        for number, state in sorted(looked_at.items()):
+            if state.gone:
+                continue
+            next_key = layout.entry_key(self._pair, number, state.seq + 1)
+            head = layout.entry_key(self._pair, number, state.seq)
+            after = next(self._store.list(layout.chain_prefix(self._pair, number), after=head), None)
+            if after is not None and after.key != next_key:
+                found[number] = DamagedError(
+                    f"chain entry {next_key} is missing, but {after.key} exists", remedy=_BRING_BACK
+                )
+        return found
 
     def _claimed(self, number: int) -> bool:
         return self._store.head(layout.claim_key(self._pair, number)) is not None

@@ -19,9 +19,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from backup_avro import layout
 from backup_avro.coordination import CoordinationMessage, Event, encode, message_key
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
+from sink.object_store import StoreSettings, open_store
 
 pytestmark = pytest.mark.integration
 
@@ -350,3 +352,33 @@ def asked(pair: Pair) -> list[dict[str, Any]]:
     tail = pair.tandem("coordination", "tail", "-o", "json", "--no-heartbeats")
     messages = [json.loads(line)["message"] for line in tail.stdout.splitlines()]
     return [one for one in messages if one and one["event"] == "ACTIVATE"]
+
+
+@pytest.mark.spark
+def test_repair_asks_for_a_new_generation(running: Pair, s3: S3Server) -> None:
+    """A live pair agrees with its topic, key by key. Then an object goes: it is named, and the other instance asked."""
+    before = running.wait_until("both are at rest", lambda found: found["healthy"] and len(found["generations"]) == 1)
+    number = before["restore"]["generation"]
+    clean = running.tandem("verify", "--against-topic", "--repair", "--yes", "-o", "json")
+    assert clean.returncode == 0, clean.stderr
+    document = json.loads(clean.stdout)
+    assert (document["clean"], document["counts"], document["repair"]["asked"]) == (True, {}, False)
+    assert sum(part["keys"] for part in document["partitions"]) >= 500
+    settings = StoreSettings(
+        endpoint_url=s3.endpoint_url,
+        region=REGION,
+        addressing_style="path",
+        access_key_id=s3.key.access_key,
+        secret_access_key=s3.key.secret_key,
+    )
+    store = open_store(f"s3://{s3.bucket}/{running.name}", settings)
+    instance = before["generations"][0]["instance"]
+    victim = next(info.key for info in store.list(layout.data_prefix(running.name, instance, number)))
+    store.delete([victim])
+    found = running.tandem("verify", "--repair", "--yes", "-o", "json")
+    assert found.returncode == 3, found.stderr
+    document = json.loads(found.stdout)
+    assert victim in [finding["where"] for finding in document["findings"]]
+    assert (document["repair"]["asked"], document["repair"]["generation"]) == (True, number + 1)
+    running.wait_until("the new generation", lambda found: found["restore"]["generation"] == number + 1)
+    assert running.status()["last_verify"]["clean"] is False

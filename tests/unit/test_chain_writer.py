@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from chains import CLUSTER, OPENING, PAIR, key, part, position, topic
 from doubles import MemoryStore
 
 from backup_avro.chain import Clearing, Entry, Kind, StoredObject
-from backup_avro.chain_json import encode_entry
+from backup_avro.chain_json import canonical, encode_entry, pack
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import ChainError
 from sink.chain.reader import ChainReader, _last
@@ -64,7 +65,7 @@ def test_frozen_bytes_are_sent_until_their_fate_is_known(store: MemoryStore) -> 
         setattr(store, hook, lambda op, _, errors=errors: next(errors) if op == "put" else None)
         entry = writer.append(commit(writer.state.seq))
         setattr(store, hook, lambda *_: None)
-        assert store.objects[f"shop/generations/00000001/{entry.seq:020d}.json"] == encode_entry(entry)
+        assert store.objects[f"shop/generations/00000001/{entry.seq:020d}.json"] == pack(encode_entry(entry))
     assert ChainReader(store, PAIR).load(1) == writer.state
     assert writer.state.seq == 3
 
@@ -217,7 +218,13 @@ def test_damage_is_named(store: MemoryStore) -> None:
         reader.load(9)
     good = dict(store.objects)
     entry = "shop/generations/00000001/00000000000000000004.json"
-    store.objects[entry] = store.objects[entry].replace(b'"offset":2', b'"offset":1')
+    changed = store.objects[entry].replace(b'"offset":2', b'"offset":1')
+    store.objects[entry] = changed
+    with pytest.raises(DamagedError, match="not those that were written"):
+        reader.load(1)
+    document = json.loads(changed)
+    del document["_sum"]
+    store.objects[entry] = pack(canonical(document))  # forged: only the link of the next one tells
     with pytest.raises(DamagedError, match="not the hash"):
         reader.load(1)
     store.objects = good | {"shop/generations/00000002.json": good["shop/generations/00000001.json"]}
@@ -233,3 +240,33 @@ def test_damage_is_named(store: MemoryStore) -> None:
     store.before = vanish
     with pytest.raises(DamagedError, match="is missing, but later ones exist"):
         reader.load(1)
+
+
+@pytest.mark.parametrize("gone", range(1, 71))
+def test_an_entry_that_is_missing_is_never_taken_for_the_end(store: MemoryStore, gone: int) -> None:
+    """Bisecting may stop before the gap, the listing sees what lies behind it. Without a gap there is nothing."""
+    writer = claimed(store)
+    for offset in range(70):
+        writer.append(commit(offset))
+    reader = ChainReader(store, PAIR)
+    assert (reader.lost(reader.refresh(tolerant=True)), dict(reader.damaged)) == ({}, {})
+    del store.objects[f"shop/generations/00000001/{gone:020d}.json"]
+    reader = ChainReader(store, PAIR, whole=True)
+    lost = reader.lost(reader.refresh(tolerant=True))
+    found = {**reader.damaged, **lost}
+    assert "is missing, but" in str(found[1])
+
+
+def test_a_claim_that_is_missing_is_told_of(store: MemoryStore) -> None:
+    """Of the newest generation it would hide all of it; of an older one it stands in nobody's way."""
+    claimed(store)
+    for number in (2, 3):
+        claimed(store, number)
+    claims = {number: store.objects[f"shop/generations/{number:08d}.json"] for number in (2, 3)}
+    for number, data in claims.items():
+        del store.objects[f"shop/generations/{number:08d}.json"]
+        reader = ChainReader(store, PAIR)
+        lost = reader.lost(reader.refresh(tolerant=True))
+        assert str(number) in str({**reader.damaged, **lost}[number])
+        store.objects[f"shop/generations/{number:08d}.json"] = data
+    assert reader.lost(reader.refresh()) == {}

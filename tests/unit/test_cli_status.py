@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,11 +16,13 @@ from sights import listening, message, sight
 
 from backup_avro import layout
 from backup_avro.coordination import Event
+from backup_avro.outcome import Outcome, OutcomeKind
 from controller.cli import output
 from controller.cli.main import run
 from controller.cli.patience import patience
 from controller.cli.status import _tables
 from controller.overview import overview
+from sink.chain import outcomes
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
 
@@ -179,3 +182,37 @@ def test_a_slow_answer_is_announced_once(capsys: pytest.CaptureFixture[str]) -> 
     with patience("reading", after_s=0.01):
         time.sleep(0.3)
     assert capsys.readouterr().err == "reading …\n"
+
+
+def test_the_last_runs_are_shown_and_do_not_count(
+    store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When was verified and drilled last, how it went, and that a failed one leaves the pair healthy."""
+    completed(store)
+    run_of = Outcome(
+        kind=OutcomeKind.VERIFY,
+        pair=PAIR,
+        at=now_ms(store) - 65_000,
+        by="me@here",
+        clean=True,
+        what="all chains and objects",
+        findings=0,
+        records=1500,
+        bytes=9,
+        generations={1: 3},
+        phases={"verify": 2.5},
+    )
+    outcomes.put(store, run_of)
+    failed = replace(run_of, kind=OutcomeKind.DRILL, clean=False, error="no broker answers", what="orders")
+    outcomes.put(store, failed)
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    last = capsys.readouterr().out.splitlines()[-2:]
+    assert re.match(r"last verify 1m \d+s ago, 2.5s: clean \(all chains and objects\)$", last[0])
+    assert re.match(r"last drill  1m \d+s ago, 2.5s: failed: no broker answers \(orders\)$", last[1])
+    assert run(["status", "-c", config, "--s3-only", "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["last_verify"]["clean"], document["last_verify"]["generations"]) == (True, {"1": 3})
+    assert (document["last_drill"]["error"], document["last_drill"]["seconds"]) == ("no broker answers", 2.5)
+    outcomes.put(store, replace(run_of, at=run_of.at + 1, clean=False, findings=7))
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    assert "7 mismatches" in capsys.readouterr().out

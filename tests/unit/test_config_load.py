@@ -228,6 +228,8 @@ def test_what_kubernetes_adds_to_the_environment_is_left_alone(tmp_path: Path) -
         ("__consumer_offsets", False),
         ("_compacted_log_backup_coordination", False),
         ("_compacted_log_backup_restore", False),
+        ("_tandem_restore_progress", False),
+        ("orders-1.drill-0123abcd", False),
         ("talk", False),
         ("_schemas", True),
     ],

@@ -22,11 +22,16 @@ from spark_jobs.verify_plan import (
     Fault,
     Finding,
     ObjectCheck,
+    Sampling,
     _Seen,
+    check_length,
+    check_listed,
     check_object,
     check_state,
     group,
     plan_objects,
+    sample,
+    sampled,
     summarize,
 )
 
@@ -254,3 +259,47 @@ def test_tasks_are_balanced_and_lose_nothing(store: ObjectStore) -> None:
     huge = [replace(one, item=replace(one.item, bytes=1 << 30))] * 3
     assert [len(task) for task in group(huge, parallelism=2)] == [1, 1, 1]
     assert group([], parallelism=2) == []
+
+
+def test_a_sample_is_a_share_of_the_bytes(store: ObjectStore, backup: Backup) -> None:
+    """As much as was asked for and not an object more; the same for the same seed, all for 100 %."""
+    for number in range(3, 40):
+        backup.commit(records("users", 0, range(number * 100, number * 100 + number)))
+    checks = plan_objects([load(store)])
+    total = sum(check.item.bytes for check in checks)
+    chosen = []
+    for seed in range(20):
+        taken, left = sample(checks, Sampling(percent=30, seed=seed))
+        size = sum(check.item.bytes for check in taken)
+        assert size >= total * 0.3 > size - taken[-1].item.bytes
+        assert sorted(check.item.key for check in [*taken, *left]) == sorted(check.item.key for check in checks)
+        assert sample(reversed(checks), Sampling(percent=30, seed=seed)) == (taken, left)
+        told = sampled(Sampling(percent=30, seed=seed), taken, left)
+        assert (told.objects, told.of_objects, told.bytes, told.of_bytes) == (len(taken), len(checks), size, total)
+        chosen.append({check.item.key for check in taken})
+    assert set.union(*chosen) == {check.item.key for check in checks}
+    assert not set.intersection(*chosen)
+    assert sample(checks, Sampling(percent=100, seed=1))[1] == []
+    assert sample([], Sampling(percent=5, seed=1)) == ([], [])
+
+
+def test_what_is_not_read_is_at_least_listed(store: ObjectStore, backup: Backup) -> None:
+    """Presence and size cost no read."""
+    checks = plan_objects([load(store)])
+    sizes = {info.key: info.size for info in store.list(f"{PAIR}/a/")}
+    assert [finding for check in checks for finding in check_listed(check, sizes)] == []
+    first, second, third = (check.item.key for check in checks)
+    del sizes[first]
+    sizes[second] += 1
+    found = [finding for check in checks for finding in check_listed(check, sizes)]
+    assert [(f.fault, f.where) for f in found] == [(Fault.MISSING, first), (Fault.CHECKSUM, second)]
+    assert third not in {f.where for f in found}
+    assert backup.number == 1
+
+
+def test_a_chain_that_was_longer_before_is_named(store: ObjectStore, backup: Backup) -> None:
+    """Nothing in the store tells that the newest entry was deleted: only who read it before."""
+    state = load(store)
+    assert check_length(state, {}) == check_length(state, {1: state.seq, 2: 99}) == []
+    assert faults(check_length(state, {1: state.seq + 1})) == [Fault.CHAIN]
+    assert backup.number == 1

@@ -1,0 +1,252 @@
+"""`tandem drill`: a rehearsal of a restore, in one command that a scheduler can run."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.errors import ExitCode, TandemError
+from backup_avro.moments import parse_moment
+from controller.cli import output
+from controller.cli.asking import asker
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.restore_shown import telling
+from controller.cli.target import target_properties
+
+if TYPE_CHECKING:
+    from backup_avro.outcome import Outcome
+    from sink.chain.reader import ChainReader
+    from spark_jobs.drill import Drilled
+    from spark_jobs.restore_plan import RestorePlan
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_SHOWN = 50
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem drill -c tandem.yaml --topics customers\n"
+    "  tandem drill -c tandem.yaml --target-bootstrap-servers drill-cluster:9092 -o json"
+)
+def drill(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
+    ] = None,
+    generation: Annotated[
+        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest.")
+    ] = None,
+    target_servers: Annotated[
+        str | None,
+        typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
+    ] = None,
+    target_config: Annotated[
+        Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="Of the scratch topics; else as recorded.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Don't delete the scratch topics.")] = False,
+    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Restore into scratch topics, check them by count and hash, delete them, and keep the result.
+
+    The topics are called TOPIC.drill-ID; no pattern of a pair guards them, and they need the room of what is restored.
+    They are deleted however it ends, unless --keep says otherwise. `tandem status` shows when the last drill was and
+    how it went. Exit code 3: the topics were not what the backup is.
+    """
+    from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
+    from spark_jobs import drill as job  # noqa: PLC0415 - likewise
+    from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
+    from spark_jobs.restore_choice import Options  # noqa: PLC0415 - likewise
+    from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
+    from spark_jobs.session import session  # noqa: PLC0415 - likewise
+
+    names = tuple(name for item in topics or () for name in item.split(",") if name)
+    options = job.drill_options(
+        Options(
+            topics=names or None,
+            generation=generation,
+            at=None if at is None else parse_moment("--at", at),
+            replication_factor=replication_factor,
+        ),
+        secrets.token_hex(4),
+    )
+    loaded = load(context, config, overrides)
+    target = Target(target_properties(loaded.kafka.reveal(), target_servers, target_config))
+    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    reader = ChainReader(address.open(), loaded.pair)
+    # Whoever is asked to end deletes the scratch topics first, as for Ctrl-C.
+    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    began = time.monotonic()
+    plan = None
+    try:
+        require_pair(address, loaded.pair)
+        # Before Spark starts: most of what can be refused is refused at once.
+        plan = job.prepare_drill(reader, target, options).plan
+        for warning in plan.warnings():
+            output.warn(warning)
+        for name in job.left_over(target):
+            output.warn(f"{name} is of another drill: at work elsewhere, or left over and to be deleted")
+        size = _size(plan)
+        output.note(
+            f"drilling pair {loaded.pair}: {len(plan.topics)} topics of generation {plan.generation}, at most "
+            f"{plan.records:,} records, {output.size(size)} as they are stored, into *{options.naming.suffix}"
+        )
+        with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
+            done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
+    except TandemError as error:
+        _keep(reader, _failed(reader, plan, names, error, time.monotonic() - began))
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    outcome = _outcome(reader, done, names)
+    _keep(reader, outcome)
+    _show(done, outcome, output_)
+    if not done.clean:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _now() -> int:
+    return round(time.time() * 1000)
+
+
+def _size(plan: RestorePlan) -> int:
+    """Return the bytes that are read, as they are stored."""
+    parts = (piece.part for topic in plan.topics for item in topic.partitions for piece in item.slices)
+    return sum(part.end - part.start for part in parts)
+
+
+def _what(plan: RestorePlan | None, names: tuple[str, ...]) -> str:
+    which = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "all topics"
+    return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
+
+
+def _outcome(reader: ChainReader, done: Drilled, names: tuple[str, ...]) -> Outcome:
+    from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    plan = done.report.plan
+    return Outcome(
+        kind=OutcomeKind.DRILL,
+        pair=reader.pair,
+        at=now_ms(reader.store),
+        by=asker(),
+        clean=done.clean,
+        what=_what(plan, names),
+        findings=len(done.report.mismatches),
+        records=done.report.records,
+        bytes=_size(plan),
+        generations=plan.basis,
+        phases=done.phases,
+    )
+
+
+def _failed(
+    reader: ChainReader, plan: RestorePlan | None, names: tuple[str, ...], error: TandemError, seconds: float
+) -> Outcome:
+    from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+    from controller import log  # noqa: PLC0415 - likewise
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    return Outcome(
+        kind=OutcomeKind.DRILL,
+        pair=reader.pair,
+        at=now_ms(reader.store),
+        by=asker(),
+        clean=False,
+        what=_what(plan, names),
+        findings=0,
+        records=0,
+        bytes=0,
+        generations={} if plan is None else plan.basis,
+        phases={"until it failed": seconds},
+        error=log.redact(str(error)),
+    )
+
+
+def _keep(reader: ChainReader, outcome: Outcome) -> None:
+    """Keep the outcome for `tandem status`; an error that is on its way matters more than one of this."""
+    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        outcomes.put(reader.store, outcome)
+    except TandemError as error:
+        output.warn(f"the result could not be kept in the store: {error}")
+
+
+def _show(done: Drilled, outcome: Outcome, form: OutputFormat) -> None:
+    report = done.report
+    body = {
+        "pair": outcome.pair,
+        "generation": report.plan.generation,
+        "seq": report.plan.seq,
+        "at": report.plan.as_of,
+        "clean": done.clean,
+        "records": report.records,
+        "bytes": outcome.bytes,
+        "seconds": round(outcome.seconds, 1),
+        "phases": {name: round(seconds, 3) for name, seconds in done.phases.items()},
+        "topics": [
+            {"source": topic.source, "target": topic.target, "records": topic.records, "notes": topic.notes}
+            for topic in report.topics
+        ],
+        "mismatches": [
+            {
+                "target": item.target,
+                "partition": item.partition,
+                "records": item.records,
+                "expectedRecords": item.expected_records,
+            }
+            for item in report.mismatches
+        ],
+        "deleted": done.deleted,
+        "left": done.left,
+        "warnings": report.plan.warnings(),
+    }
+    output.show(kind="Drill", body=body, output=form, tables=_tables(done, outcome))
+
+
+def _tables(done: Drilled, outcome: Outcome) -> Iterator[Table | str]:
+    report = done.report
+    yield Table(
+        columns=("topic", "scratch topic", "records"),
+        rows=[(topic.source, topic.target, topic.records) for topic in report.topics[:_SHOWN]],
+        right=frozenset({"records"}),
+    )
+    if len(report.topics) > _SHOWN:
+        yield f"… and {len(report.topics) - _SHOWN} more: -o json lists all"
+    notes = [f"{topic.source}: {note}" for topic in report.topics for note in topic.notes]
+    if notes:
+        yield "\n".join(notes[:_SHOWN])
+    if done.left:
+        left = sorted(done.left.items())[:_SHOWN]
+        yield "\n".join(f"scratch topic {name} is still there: {why}" for name, why in left)
+    steps = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in done.phases.items())
+    if done.clean:
+        took = output.duration(outcome.seconds)
+        yield f"clean: {report.records:,} records came back as they are stored, in {took} ({steps})"
+        return
+    yield Table(
+        title=f"mismatches: {len(report.mismatches)}",
+        columns=("scratch topic", "partition", "records", "expected"),
+        rows=[
+            (item.target, item.partition, item.records, item.expected_records) for item in report.mismatches[:_SHOWN]
+        ],
+        right=frozenset({"partition", "records", "expected"}),
+    )

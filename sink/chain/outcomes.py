@@ -1,0 +1,39 @@
+"""Outcomes of verifications and drills in the store: put, the oldest forgotten, the latest read."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import structlog
+
+from backup_avro import layout
+from backup_avro.errors import DamagedError
+from backup_avro.outcome import Outcome, OutcomeKind, decode_outcome, encode_outcome
+from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
+
+#: Outcomes of one kind that are kept.
+KEPT: Final = 20
+_LOG = structlog.get_logger()
+
+
+def put(store: ObjectStore, outcome: Outcome) -> None:
+    """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store."""
+    prefix = layout.outcome_prefix(outcome.pair, outcome.kind.value)
+    put_new(store, f"{prefix}{outcome.at:015d}-{secrets.token_hex(8)}.json", encode_outcome(outcome))
+    keys = [info.key for info in store.list(prefix)]
+    if len(keys) > KEPT:
+        store.delete(sorted(keys)[:-KEPT])
+
+
+def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:
+    """Return the newest outcome of a kind that can be read, None if there is none. Raises errors of the store."""
+    keys = sorted(info.key for info in store.list(layout.outcome_prefix(pair, kind.value)))
+    for key in reversed(keys):
+        try:
+            return decode_outcome(store.get(key), key)
+        except ObjectMissingError:  # another run has just removed it
+            continue
+        except DamagedError as error:
+            _LOG.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))
+    return None

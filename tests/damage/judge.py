@@ -1,0 +1,91 @@
+"""What is made of one damage, by `tandem verify` and on the way of a restore. Both run as they are, without Spark."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from build_backup import PAIR
+
+from backup_avro import layout
+from backup_avro.errors import TandemError
+from damage.scene import Place, Row, Scene, rows
+from damage.ways import Damage
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore
+from spark_jobs import verify_plan
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.verify import check_one, load, numbers_of
+from spark_jobs.verify_plan import Finding
+
+
+class Outcome(StrEnum):
+    """How a damage ended. All are good but for the last."""
+
+    BOTH = "verify found it, a restore refused or warned"
+    VERIFY = "verify found it, a restore did not need it"
+    OLDER = "the newest entry or claim is gone: an older state, whole"
+    SAME = "the bytes mean the same"
+    BAD = "not detected"
+
+
+def judge(scene: Scene, done: Damage) -> tuple[Outcome, str]:
+    """Return what became of a damage, and what was said of it."""
+    found = _verify(scene.store)
+    said, handed = _restore(scene.store)
+    for place, got in handed.items():
+        known = list(scene.originals[place].values()) if place in scene.originals else []
+        if not _in_order(got, known):
+            return Outcome.BAD, f"a restore hands on wrong records of {place}, saying {said or 'nothing'}"
+    whole = handed == scene.sound
+    if found:
+        if said:
+            return Outcome.BOTH, said
+        return (
+            (Outcome.VERIFY, found)
+            if whole or done.end
+            else (Outcome.BAD, "a restore leaves out records, and says nothing")
+        )
+    if done.end:
+        return Outcome.OLDER, said or ""
+    if whole and not said:
+        return Outcome.SAME, ""
+    return Outcome.BAD, f"verify finds nothing; a restore says {said or 'nothing'}, whole: {whole}"
+
+
+def _in_order(got: list[Row], known: list[Row]) -> bool:
+    """Whether `got` are some of the records that were stored, each as it was and in their order."""
+    rest = iter(known)
+    return all(any(row == one for one in rest) for row in got)
+
+
+def _verify(store: ObjectStore) -> str | None:
+    """Return the first thing that verify finds."""
+    try:
+        reader = ChainReader(store, PAIR, whole=True)
+        states, findings = load(reader, numbers_of(reader), strict=False)
+        results = [check_one(store, check) for check in verify_plan.plan_objects(states)]
+        for state in states:
+            prefix = layout.data_prefix(PAIR, state.instance, state.number)
+            listed = {info.key: info.size for info in store.list(prefix)}
+            findings += verify_plan.summarize(state, results, listed, verify_plan.check_state(state))[1]
+    except TandemError as error:
+        return str(error)
+    if store.head(layout.claim_key(PAIR, 1)) is None:
+        return "nothing of this name"  # as require_pair says at once
+    return _text(findings[0]) if findings else None
+
+
+def _text(finding: Finding) -> str:
+    return f"{finding.fault.value} {finding.where}: {finding.message}"
+
+
+def _restore(store: ObjectStore) -> tuple[str | None, dict[Place, list[Row]]]:
+    """Return what a restore says, None if nothing, and the rows that it hands on until then."""
+    handed: dict[Place, list[Row]] = {}
+    try:
+        plan = plan_of(ChainReader(store, PAIR), Options())
+        for place, row in rows(store, plan):
+            handed.setdefault(place, []).append(row)
+    except TandemError as error:
+        return str(error), handed
+    return ("; ".join(plan.damaged.values()) or None), handed

@@ -1,0 +1,182 @@
+"""What two copies of a partition come to, key by key: by example, and against logs that a cleaner has been at."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from build_backup import records
+
+from backup_avro.record import Record, encode
+from spark_jobs.compare_plan import Comparison, Facts, Kind, Latest, Seen, Suspect, Verdict, seen, shown, told, verdict
+
+FACTS = Facts(topic="orders", partition=0, names=("backup", "topic"), starts=(0, 0))
+BASE = Record(topic="orders", partition=0, offset=7, timestamp=5, key=b"k", value=b"v")
+
+
+def of(*items: tuple[int, str, str | None]) -> list[Seen]:
+    """Records as (offset, key, value)."""
+    found = [replace(BASE, offset=o, key=k.encode(), value=v if v is None else v.encode()) for o, k, v in items]
+    return list(seen(b"".join(map(encode, found)), len(found)))
+
+
+def compare(first: list[Seen], second: list[Seen], *, newer: list[Seen] | None = None, **facts: object) -> Verdict:
+    """Compare up to the end of both; `newer` is what the second side has beyond."""
+    comparison = Comparison()
+    comparison.merge(first, second)
+    beyond = {one.key for one in newer or []}
+    return verdict(comparison.suspects(), comparison.different, (set(), beyond), replace(FACTS, **facts))  # type: ignore[arg-type]  # named
+
+
+V1, V2, DEAD = (3, "k", "one"), (5, "k", "two"), (5, "k", None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ([V1], [V1], None),
+        ([V1, V2], [V2], None),
+        ([V2], [V1, V2], None),
+        ([V1, V2], [V1, V2], None),
+        ([V1, DEAD], [], None),
+        ([], [V1, DEAD], None),
+        ([DEAD], [(9, "k", None)], None),
+        ([], [V1], Kind.MISSING),
+        ([V1], [V2], Kind.STALE),
+        ([V1], [V1, V2], Kind.STALE),
+        ([(2, "k", None)], [V2], Kind.STALE),
+        ([V1], [], Kind.GONE),
+        ([V1], [DEAD], Kind.GONE),
+        ([V1], [V1, DEAD], Kind.GONE),
+        ([V1, V2], [V1], Kind.GONE),
+        ([V1, DEAD], [V1], Kind.RETURNED),
+        ([DEAD], [V1], Kind.RETURNED),
+        ([V1], [(3, "k", "other")], Kind.DIFFERENT),
+        ([V1], [(3, "k", None)], Kind.DIFFERENT),
+        ([V1], [(3, "l", "one")], Kind.DIFFERENT),
+    ],
+)
+def test_what_a_key_comes_to(
+    first: list[tuple[int, str, str | None]], second: list[tuple[int, str, str | None]], kind: Kind | None
+) -> None:
+    """One key, every way in which two sides can have it."""
+    found = compare(of(*first), of(*second))
+    assert set(found.counts) >= ({kind} if kind is not None else set())
+    assert bool(found.counts) is (kind is not None)
+
+
+def test_a_newer_record_beyond_the_cut_explains() -> None:
+    """What the topic lacks may have been compacted away because of it; what the backup lacks may not."""
+    newer = of((40, "k", "x"))
+    for first, second in (([V1], []), ([V1, V2], [V1]), ([DEAD], [V1])):
+        found = compare(of(*first), of(*second), newer=newer)
+        assert (found.findings, found.explained) == ({}, 1)
+    assert compare(of(V1), of(V2), newer=newer).counts == {Kind.STALE: 1}
+    assert compare([], of(V2), newer=newer).counts == {Kind.MISSING: 1}
+
+
+def test_what_can_not_be_judged_is_counted() -> None:
+    """Below the log start, without a key where a cleaner works, after tombstones may have expired."""
+    assert compare(of(V1), [], starts=(0, 4)).not_judged == {"deleted below the log start of the topic": 1}
+    assert compare(of(V1, V2), [], starts=(0, 4)).counts == {Kind.GONE: 1}
+    keyless = list(seen(encode(replace(BASE, key=None)), 1))
+    assert compare(keyless, []).not_judged == {"without a key, which a cleaner drops": 1}
+    assert compare(keyless, [], compacted=False).counts == {Kind.GONE: 1}
+    assert compare(of(V1), [], expired="too old").not_judged == {"too old": 1}
+    assert compare(of(V1), of(DEAD), expired="too old").counts == {Kind.GONE: 1}
+    assert compare(of(DEAD), of(V1), slow="too slow").not_judged == {"too slow": 1}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(BASE, timestamp=6),
+        replace(BASE, key=None),
+        replace(BASE, key=b""),
+        replace(BASE, value=None),
+        replace(BASE, value=b""),
+        replace(BASE, headers=(("a", None),)),
+        replace(BASE, value=b"v\x00"),
+    ],
+)
+def test_every_field_counts(other: Record) -> None:
+    """Two records of one offset that differ in any field are different."""
+    first, second = (list(seen(encode(record), 1)) for record in (BASE, other))
+    assert compare(first, second, compacted=False).counts.get(Kind.DIFFERENT) == 1
+
+
+def test_records_without_a_key_stand_for_themselves() -> None:
+    """In a topic that is not compacted each must be there."""
+    items = [replace(BASE, offset=offset, key=None) for offset in range(4)]
+    both = [list(seen(b"".join(map(encode, part)), len(part))) for part in (items, items[:2])]
+    assert compare(*both, compacted=False).counts == {Kind.GONE: 2}
+    assert compare(both[1], both[0], compacted=False).counts == {Kind.MISSING: 2}
+
+
+def test_keys_are_shown_safely() -> None:
+    """Text as it is, other bytes as base64, long ones cut, none as none."""
+    assert shown(b"customer-1") == ("customer-1", "utf8")
+    assert shown(b"\xff\x00") == ("/wA=", "base64")
+    assert shown(None) == ("", "none")
+    assert shown(b"") == ("", "utf8")
+    for key in (b"x" * 5000, b"\xff" * 5000):
+        assert len(shown(key)[0]) == 120
+
+
+def test_the_cause_names_what_is_known() -> None:
+    """A cut log and a taint come before what is merely likely."""
+    one = Suspect(Kind.GONE, Latest(9, tombstone=False), None, 1)
+    assert "expired" in told(one, b"k", FACTS).cause
+    assert told(one, b"k", replace(FACTS, doubt="tainted", sound=9)).cause == "tainted"
+    assert told(one, b"k", replace(FACTS, doubt="tainted", sound=10)).cause != "tainted"
+    assert told(one, b"k", replace(FACTS, doubt="tainted", short="cut off")).cause == "cut off"
+    causes = {
+        told(Suspect(kind, Latest(3, tombstone=False), second, 1), b"k", FACTS).cause
+        for kind in Kind
+        for second in (Latest(5, tombstone=True), Latest(1, tombstone=False))
+    }
+    assert len(causes) == 5
+    unknown = told(one, None, FACTS, known=False)
+    assert (unknown.key, unknown.encoding, unknown.first_offset, unknown.second_offset) == ("", "unknown", 9, None)
+
+
+def cleaned(log: list[Record], upto: int, rng: random.Random, *, expire: bool) -> list[Record]:
+    """What a cleaner leaves of a log whose records below `upto` it has looked at; some old tombstones go too."""
+    latest = {record.key: record.offset for record in log if record.offset < upto}
+    kept = [record for record in log if record.offset >= latest.get(record.key, 0)]
+    if not expire:
+        return kept
+    return [r for r in kept if r.value is not None or r.offset >= upto or rng.random() < 0.5]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_compaction_is_no_difference_and_a_planted_one_is_found(seed: int) -> None:
+    """A log, two copies of it that were read after different cleanings: nothing. One record changed: found."""
+    rng = random.Random(seed)
+    size, cut = 60, 45
+    log = records("orders", 0, range(size), tombstones=rng.sample(range(size), 15), keys=rng.choice((3, 7, 20)))
+    rng.shuffle(log)
+    log = [replace(record, offset=offset) for offset, record in enumerate(log)]
+    backup = [r for r in cleaned(log, rng.randint(0, cut), rng, expire=True) if r.offset < cut]
+    live = cleaned(log, rng.randint(cut, size), rng, expire=False)
+
+    def judge(first: list[Record], second: list[Record]) -> Verdict:
+        """Compare below the cut, and look beyond it."""
+        return compare(
+            list(seen(b"".join(map(encode, first)), len(first))),
+            [one for one in seen(b"".join(map(encode, second)), len(second)) if one.offset < cut],
+            newer=[one for one in seen(b"".join(map(encode, second)), len(second)) if one.offset >= cut],
+        )
+
+    assert judge(backup, live).counts == {}
+    last = {record.key: record for record in log if record.offset < cut}
+    both = [record for record in backup if record in live and record.value is not None and last[record.key] == record]
+    if not both:
+        return
+    victim = rng.choice(both)
+    assert judge([record for record in backup if record is not victim], live).findings
+    changed = replace(victim, value=b"another")
+    assert judge([changed if record is victim else record for record in backup], live).counts[Kind.DIFFERENT] == 1
+    if all(record.key != victim.key for record in live if record.offset >= cut):
+        assert judge(backup, [record for record in live if record != victim]).counts == {Kind.GONE: 1}

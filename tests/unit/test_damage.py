@@ -1,0 +1,67 @@
+"""A share of `make damage`: a few hundred ways to spoil a real backup, each seen before it does harm."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR
+from damage.__main__ import play
+from damage.judge import Outcome, judge
+from damage.scene import build
+from damage.ways import Damage, damage
+
+from backup_avro import layout
+from backup_avro.container import Codec
+from spark_jobs import read, restore_choice, verify_plan
+
+
+@pytest.mark.parametrize("seed", range(100_001, 100_009))
+def test_damage_is_seen(seed: int) -> None:
+    """By verify, and by a restore that needs what is damaged, with nothing wrong handed on."""
+    counts, troubles = play(seed, 40)
+    assert troubles == []
+    assert counts.total() == 40
+    assert {outcome for _, outcome in counts} >= {Outcome.BOTH, Outcome.VERIFY}
+
+
+def test_without_checksums_damage_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge is able to find something: take the look at size and hash away, and it does.
+
+    Where blocks are not compressed, that is: compressions vouch for themselves.
+    """
+    for module in (read, verify_plan):
+        monkeypatch.setattr(module, "check_bytes", lambda *_: None)
+    plain = list(Codec).index(Codec.NULL)
+    _, troubles = play(plain + 8 * len(Codec), 60)
+    assert any("wrong records" in trouble for trouble in troubles)
+
+
+def test_damage_is_undone(tmp_path: Path) -> None:
+    """Every damage is to the sound backup."""
+    scene, rng = build(tmp_path, 5), random.Random(5)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for _ in range(50):
+        damage(rng, scene).undo()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_chain_without_its_first_entry_is_no_claim_that_nobody_opened(tmp_path: Path) -> None:
+    """Such a claim is passed over once a newer generation is complete; entries behind a gap are told of."""
+    scene = build(tmp_path, 3)
+    path = tmp_path / layout.entry_key(PAIR, 1, 1)
+    gone = Damage(kind="entry 1", before={path: path.read_bytes()})
+    path.unlink()
+    outcome, said = judge(scene, gone)
+    assert outcome is Outcome.BOTH
+    assert "is missing, but" in said
+
+
+def test_a_restore_does_not_take_a_gap_for_the_end(tmp_path: Path) -> None:
+    """Where bisecting would take the chain for ended, a restore rests on another generation and says so."""
+    scene = build(tmp_path, 1)
+    (tmp_path / layout.entry_key(PAIR, 2, 3)).unlink()
+    plan = restore_choice.plan_of(restore_choice.ChainReader(scene.store, PAIR), restore_choice.Options())
+    assert plan.generation == 1
+    assert "is missing, but" in plan.damaged[2]

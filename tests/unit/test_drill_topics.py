@@ -1,0 +1,71 @@
+"""A drill's scratch topics: their names, and that they go however it ends."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from backup_avro.errors import TransientError
+from controller.config.rules import is_reserved
+from sink.source.errors import ClusterRequestError
+from spark_jobs.drill import SUFFIX, _deleting, drill_options
+from spark_jobs.restore import Told
+from spark_jobs.restore_choice import Options
+
+
+class Cluster:
+    """Topics; as a target and as its admin."""
+
+    def __init__(self, *topics: str, broken: str = "", silent: bool = False) -> None:
+        self.there = set(topics)
+        self.broken = broken
+        self.silent = silent
+        self.admin = self
+
+    def topics(self, names: list[str]) -> list[Any]:
+        """Those of the names that exist."""
+        if self.silent:
+            raise TransientError("no broker answers")
+        return [type("Info", (), {"name": name}) for name in sorted(self.there & set(names))]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete one."""
+        if name == self.broken:
+            raise ClusterRequestError("not allowed")
+        self.there.remove(name)
+
+
+def test_names_are_guarded_by_no_pattern() -> None:
+    """Not even by one that guards their topic: a drill on the guarded cluster must not be backed up."""
+    naming = drill_options(Options(), "0123abcd").naming
+    assert naming.target("orders.eu") == f"orders.eu{SUFFIX}0123abcd"
+    assert is_reserved(naming.target("orders.eu"))
+    assert not is_reserved("orders.drill-sergeant")
+    for wrong in ("", "0123abc", "0123ABCD", "0123abcd/"):
+        with pytest.raises(ValueError, match="eight hex digits"):
+            drill_options(Options(), wrong)
+
+
+@pytest.mark.parametrize("error", [None, TransientError("away"), KeyboardInterrupt()])
+def test_topics_go_however_it_ends(error: BaseException | None) -> None:
+    """Those that were made; the time is told, the error goes on."""
+    cluster, gone, left = Cluster("a.drill", "other"), list[str](), dict[str, str]()
+    expected = nullcontext() if error is None else pytest.raises(type(error))
+    with expected, _deleting(cluster, ["a.drill", "b.drill"], gone, left, Told()) as took:  # type: ignore[arg-type]  # a double
+        if error is not None:
+            raise error
+    assert (cluster.there, gone, left, len(took)) == ({"other"}, ["a.drill"], {}, 1)
+
+
+def test_what_can_not_be_deleted_is_told_of() -> None:
+    """One that is refused does not keep the others; a cluster that is away keeps all."""
+    cluster, gone, left = Cluster("a", "b", "c", broken="b"), list[str](), dict[str, str]()
+    with _deleting(cluster, ["a", "b", "c"], gone, left, Told()):  # type: ignore[arg-type]  # a double
+        pass
+    assert (gone, left) == (["a", "c"], {"b": "not allowed"})
+    left = {}
+    with _deleting(Cluster("a", silent=True), ["a"], [], left, Told()):  # type: ignore[arg-type]  # a double
+        pass
+    assert left == {"a": "no broker answers"}
