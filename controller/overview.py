@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from backup_avro import coverage, selection
+from backup_avro import coverage, moments, selection
 from backup_avro.chain import Clearing, PartitionKey
 from backup_avro.fold import Generation
 from backup_avro.release import released
@@ -386,10 +386,11 @@ def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
 
 def _window(seen: Sight, generation: Generation) -> WindowStatus | None:
     last = stands_at(generation)
+    start = moments.window_from(generation)
     usable = generation.clearing is None and generation.cleared is None
-    if generation.completed_at is None or last is None or not usable:
+    if start is None or last is None or not usable:
         return None
-    return WindowStatus(start=moment(generation.completed_at), end=moment(last), age_s=seen.since_s(last))
+    return WindowStatus(start=moment(start), end=moment(last), age_s=seen.since_s(last))
 
 
 # --- restore, notes ---------------------------------------------------------------------------------------------------
