@@ -26,7 +26,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.object_store import ObjectStore
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, PIN_OWNER
-from spark_jobs.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, open_cuts, plan_sweep
+from spark_jobs.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, is_compacted, open_cuts, plan_sweep
 from spark_jobs.sweep_records import Swept, sweep_partition
 
 if TYPE_CHECKING:
@@ -96,7 +96,13 @@ class Sweeper:
                 continue
             past = self._reader.load(state.number, upto=moment.seq)
             others = [other for other in states if other.number != state.number]
-            tasks, found = plan_sweep(state, past_state(past).offsets, others=others, cuts=cuts, rules=self._rules)
+            # A log that was kept whole by then was restored whole as of then.
+            offsets = {
+                key: offset
+                for key, offset in past_state(past).offsets.items()
+                if is_compacted(past.topics[key.topic_id])
+            }
+            tasks, found = plan_sweep(state, offsets, others=others, cuts=cuts, rules=self._rules)
             left += found
             if tasks:
                 sweeps.append(

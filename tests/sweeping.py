@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,8 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec
 from doubles import MemoryStore
 from hypothesis import strategies as st
 
-from backup_avro.chain import PartitionKey
+from backup_avro import layout
+from backup_avro.chain import Entry, Kind, PartitionKey
 from backup_avro.checkpoint import Outcome, Request, Standing, checkpoint_entry, judge, takes_part
 from backup_avro.container import Codec
 from backup_avro.fold import Generation
@@ -20,6 +22,8 @@ from backup_avro.moments import with_objects_of
 from backup_avro.record import Record, TimestampType, decode_body
 from backup_avro.selection import Selection, select, select_cut
 from sink.chain import checkpoints
+from sink.chain.reader import ChainReader
+from sink.chain.writer import ChainWriter
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.object_store import ObjectStore
@@ -80,8 +84,6 @@ class Copy:
 
 
 def _follow(store: ObjectStore, backup: Backup) -> None:
-    from sink.chain.reader import ChainReader  # noqa: PLC0415 - only here
-
     ChainReader(store, PAIR).follow(backup.writer.state)
 
 
@@ -134,7 +136,7 @@ class World:
         kept = [record for record in log if newest[record.key] == record.offset]
         self.logs[partition] = [record for record in kept if record.value is not None or not tombstones]
 
-    def read(self, number: int, lag: int) -> None:
+    def read(self, number: int, lag: int, journal: bool = False) -> None:
         """A generation reads on, up to so many records before the end, and commits."""
         for copy in self._both():
             if not self._takes_records(copy, number):
@@ -146,7 +148,7 @@ class World:
                 end = max(position, self.ends[partition] - lag)
                 ends[TOPIC, partition] = end
                 batch += [record for record in self.logs[partition] if position <= record.offset < end]
-            backup.commit(batch, ends=ends)
+            backup.commit(batch, ends=ends, journal=journal)
             copy.remember(number)
 
     def turn(self) -> None:
@@ -237,8 +239,11 @@ class World:
         self.cuts.append((number, states[0], states[1], self.request.cut))
         self.request = None
 
-    def sweep(self, back: int, gain: float, keys: int, killed: bool) -> None:
-        """A janitor sweeps up to a moment so many moments ago; it may be killed before it commits."""
+    def sweep(self, back: int, gain: float, keys: int, killed: bool, meanwhile: Iterable[Op] = ()) -> None:
+        """A janitor sweeps up to a moment so many moments ago; it may be killed before it commits.
+
+        Between its storing and its commit other things happen.
+        """
         moments = sorted(moment.at for g in self._states(self.swept) for moment in g.moments)
         if not moments:
             return
@@ -253,6 +258,8 @@ class World:
 
         def run(tasks: Sequence[SweepTask], write: bool) -> Iterable[Swept]:
             found = list(sweep_all(self.swept.store, tasks, write=write))
+            for op in meanwhile:
+                self.do(op)
             if killed:
                 raise KilledError
             return found
@@ -263,7 +270,8 @@ class World:
             outcomes: list[SweepOutcome] = sweeper.carry_out(plan, write=True)
         except KilledError:
             return
-        assert [outcome for outcome in outcomes if outcome.failed] == []
+        # What was deleted while it was read is told, and read no more.
+        assert all("not in the store" in (outcome.note or "") for outcome in outcomes if outcome.failed)
         self.sweeps += 1
         self.gone += sum(outcome.swept.records for outcome in outcomes if outcome.note is None)
 
@@ -272,6 +280,18 @@ class World:
         kept = {key for _, state, _, _ in self.cuts for key in state.objects}
         for state in self._states(self.swept):
             self.swept.store.delete([key for key in state.replaced if key not in kept])
+
+    def tidy(self) -> None:
+        """Another janitor takes for orphans what was swept and is in no chain, and deletes it after a fence."""
+        for state in self._states(self.swept):
+            folder = layout.data_prefix(PAIR, state.instance, state.number)
+            listed = [info.key for info in self.swept.store.list(folder) if layout.by_janitor(info.key)]
+            if all(key in state.objects or key in state.replaced for key in listed):
+                continue
+            state = ChainReader(self.swept.store, PAIR).load(state.number)  # noqa: PLW2901 - as it is now
+            fence = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, fence=True)
+            ChainWriter(self.swept.store, state, "janitor-2", stop=threading.Event()).append(fence)
+            self.swept.store.delete([key for key in listed if key not in state.objects and key not in state.replaced])
 
     def _both(self) -> tuple[Copy, Copy]:
         return self.swept, self.plain
@@ -351,14 +371,7 @@ _KEY = st.integers(0, len(KEYS) - 1)
 _BURST = st.tuples(
     st.just("burst"), _PARTITION, st.lists(st.tuples(_KEY, st.booleans()), min_size=1, max_size=6).map(tuple)
 )
-_READ = st.tuples(st.just("read"), _NUMBER, st.sampled_from([0, 0, 0, 1, 3]))
-_SWEEP = st.tuples(
-    st.just("sweep"),
-    st.integers(0, 4),
-    st.sampled_from([0.0, 0.0, 0.3, 0.6]),
-    st.sampled_from([1000, 1000, 1]),
-    st.sampled_from([False, False, False, True]),
-)
+_READ = st.tuples(st.just("read"), _NUMBER, st.sampled_from([0, 0, 0, 1, 3]), st.sampled_from([False, False, True]))
 _OTHER = st.one_of(
     st.tuples(st.just("clean"), _PARTITION, st.booleans()),
     st.just(("turn",)),
@@ -369,9 +382,25 @@ _OTHER = st.one_of(
     st.just(("ask",)),
     st.tuples(st.just("reach"), _NUMBER),
     st.just(("delete",)),
+    st.just(("tidy",)),
 )
 #: Producers write, and the first generation, or another one, reads on.
 _BUSY = st.tuples(_BURST, st.one_of(st.just(("read", 0, 0)), _READ))
+
+
+def _sweeps(meanwhile: st.SearchStrategy[tuple[Op, ...]]) -> st.SearchStrategy[Op]:
+    return st.tuples(
+        st.just("sweep"),
+        st.integers(0, 4),
+        st.sampled_from([0.0, 0.0, 0.3, 0.6]),
+        st.sampled_from([1000, 1000, 1]),
+        st.sampled_from([False, False, False, True]),
+        meanwhile,
+    )
+
+
+_ONE = st.one_of(_OTHER, _OTHER, _READ, _sweeps(st.just(())))
+_SWEEP = _sweeps(st.one_of(st.just(()), st.lists(_ONE, max_size=3).map(tuple)))
 _STEPS = st.one_of(_BUSY, _BUSY, _SWEEP.map(lambda op: (op,)), _OTHER.map(lambda op: (op,)))
 
 #: Histories: producers write, the cleaner passes, generations read, turns come, janitors sweep.
@@ -385,7 +414,7 @@ def play(ops: Iterable[Op]) -> World:
     world = World()
     for op in ops:
         world.do(op)
-        if op[0] in {"sweep", "delete"}:
+        if op[0] in {"sweep", "delete", "tidy"}:
             world.check()
     world.check()
     return world
