@@ -370,9 +370,12 @@ def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
 
 
 def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
-    sealed = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
-    if generation.number in sealed[: seen.policy.retain_generations]:
-        return f"nothing: retain.generations keeps {seen.policy.retain_generations} of them"
+    policy = seen.policy
+    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=count, age_ms=0):
+        return f"nothing: retain.generations keeps {count} of them"
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=0, age_ms=age_ms):
+        return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:
         return f"nothing: it is kept for {some(keeping)}"
