@@ -278,10 +278,13 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
     if generation.clearing is not None:
         reason = Reason.COVERED if generation.complete else Reason.SPOILT
         return [Clear(generation=generation.number, clearing=generation.clearing, reason=reason)]
-    kept = sorted(
-        (g.number for g in seen.generations if g.sealed and g.clearing is None and g.cleared is None), reverse=True
+    kept = coverage.retained(
+        seen.generations,
+        now=seen.at,
+        count=policy.retain_generations,
+        age_ms=round(policy.retain_age_s * 1000),
     )
-    if generation.number in seen.held or generation.number in kept[: policy.retain_generations]:
+    if generation.number in seen.held or generation.number in kept:
         return []
     goes = _may_go(generation, seen)
     if goes is None or not (goes.goes or not goes.stays):

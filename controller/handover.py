@@ -38,6 +38,7 @@ class Plan:
     bytes: int
     scan_s: float | None
     retained: int
+    retained_s: float
     warnings: tuple[str, ...]
 
     @property
@@ -68,6 +69,7 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
         bytes=sum(item.bytes for item in base.objects.values()),
         scan_s=_scan_s(seen),
         retained=seen.policy.retain_generations,
+        retained_s=seen.policy.retain_age_s,
         warnings=warnings,
     )
 
@@ -227,7 +229,7 @@ def _stage(
         return Stage.DONE
     if not old.sealed:
         return Stage.COMPLETE
-    if asked.retained or (old.cleared is not None and old.clearing is None):
+    if asked.retained or asked.retained_s or (old.cleared is not None and old.clearing is None):
         return Stage.DONE
     if old.clearing is None:
         if old.number in held:

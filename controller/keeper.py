@@ -188,6 +188,10 @@ class Keeper:
             return
         pin = checkpoints.hold(self._store, request, state.number)
         entry = writer.append(checkpoint_entry(request))
+        swept = judge(request, state, guarded)
+        if swept.standing is not Standing.REACHED:  # a janitor's entry came in between
+            self._settle(request, failed(request, at=entry.at, by=self._me, reason=swept.detail))
+            return
         mine = Outcome(
             id=request.id, nonce=request.nonce, at=entry.at, by=self._me, generation=state.number, seq=entry.seq
         )

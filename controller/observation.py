@@ -32,6 +32,7 @@ class Policy:
     heartbeat_s: float
     flush_interval_s: float
     retain_generations: int = 0
+    retain_age_s: float = 0.0
     progress_timeout_s: float = 2700.0
     """An Active whose chain stands still this long counts as silent; three times the longest CONFIRM interval."""
     restart_delay_s: float = 5.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from backup_avro import coverage, selection
+from backup_avro import coverage, moments, selection
 from backup_avro.chain import Clearing, PartitionKey
 from backup_avro.fold import Generation
 from backup_avro.release import released
@@ -370,9 +370,12 @@ def _may_go(seen: Sight, generation: Generation) -> Clearing | None:
 
 
 def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
-    sealed = sorted((g.number for g in seen.generations if g.sealed and g.clearing is None), reverse=True)
-    if generation.number in sealed[: seen.policy.retain_generations]:
-        return f"nothing: retain.generations keeps {seen.policy.retain_generations} of them"
+    policy = seen.policy
+    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=count, age_ms=0):
+        return f"nothing: retain.generations keeps {count} of them"
+    if generation.number in coverage.retained(seen.generations, now=seen.at, count=0, age_ms=age_ms):
+        return f"its time: retain.age keeps it for {duration(policy.retain_age_s)} after it was sealed"
     keeping = sorted({pin.owner for pin in _holding(seen, generation) if pin.lasting})
     if keeping:
         return f"nothing: it is kept for {some(keeping)}"
@@ -386,10 +389,11 @@ def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
 
 def _window(seen: Sight, generation: Generation) -> WindowStatus | None:
     last = stands_at(generation)
+    start = moments.window_from(generation)
     usable = generation.clearing is None and generation.cleared is None
-    if generation.completed_at is None or last is None or not usable:
+    if start is None or last is None or not usable:
         return None
-    return WindowStatus(start=moment(generation.completed_at), end=moment(last), age_s=seen.since_s(last))
+    return WindowStatus(start=moment(start), end=moment(last), age_s=seen.since_s(last))
 
 
 # --- restore, notes ---------------------------------------------------------------------------------------------------

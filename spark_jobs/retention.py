@@ -140,13 +140,14 @@ class Janitor:
         return next(state for state in self._reader.history() if state.number == step.generation)
 
     def _carry_out(self, planned: Step, step: Step) -> Outcome:
-        note = None if step.count == planned.count else f"{planned.count - step.count} no longer so; left alone"
         match step.action:
             case Action.EXPIRE:
                 self._rewrite(step)
-            case Action.REPLACED | Action.ORPHANS | Action.LEFTOVERS:
-                for batch in _batches(step.keys):
-                    self._store.delete(batch)
+            case Action.REPLACED | Action.LEFTOVERS:
+                self._delete(step.keys)
+            case Action.ORPHANS:
+                step = self._fenced(step)
+                self._delete(step.keys)
             case Action.CLEAR:
                 return self._clear(planned, step)
             case Action.UPLOADS:
@@ -157,7 +158,24 @@ class Janitor:
                     pins.release(self._store, self._pair, pin)
             case _:
                 assert_never(step.action)
+        note = None if step.count == planned.count else f"{planned.count - step.count} no longer so; left alone"
         return Outcome(step=planned, count=step.count, bytes=step.bytes, note=note)
+
+    def _delete(self, keys: tuple[str, ...]) -> None:
+        for batch in _batches(keys):
+            self._store.delete(batch)
+
+    def _fenced(self, step: Step) -> Step:
+        """Fence other janitors off if they may have stored some of it; return what none of them can commit any more.
+
+        It was listed before the fence, so it was stored before.
+        """
+        if not any(layout.by_janitor(key) for key in step.keys):
+            return step
+        state = self._state(step)
+        self._writer(state).append(_entry(Kind.REWRITE, fence=True, reason="orphans"))
+        free = (item for item in step.objects if item.key not in state.objects and item.key not in state.replaced)
+        return replace(step, objects=tuple(free))
 
     def _writer(self, state: Generation) -> ChainWriter:
         """Write to a chain as this janitor, or in the name of the janitor whose clearing is to be finished.

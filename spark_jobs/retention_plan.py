@@ -2,17 +2,19 @@
 
 What this release removes, and what keeps each step safe whenever it is carried out:
 
-* expire: whole objects of topics whose policy is `delete`, when all records in them are past the limit; never the
-  newest object of a partition. They leave the chain by a REWRITE; their bytes stay for the grace time.
+* expire: whole objects of topics whose policy is `delete`, when all records in them are past the limit, or lie beyond
+  the bytes that a topic may have, oldest first; never the newest object of a partition. They leave the chain by a
+  REWRITE; their bytes stay for the grace time.
 * replaced: what a REWRITE took out of the chain longer than the grace ago. Readers hold pins.
 * orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
-  incarnation that lost the chain can't append. Never by age: what a live writer uploads is left alone.
+  incarnation that lost the chain can't append. Never by age: what a live writer uploads is left alone. What a janitor
+  stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
 * abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
   the chain first, so that a holder that is still alive fails at its next entry.
 * leftovers: what is found under a generation that is cleared.
 * uploads: unfinished multipart uploads, by the same rules as orphans; pins that ended long ago.
 
-On compacted topics nothing goes that is in the chain.
+What goes of compacted topics is for `sweep_plan` to say.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic, iso
 from backup_avro.coverage import successor
 from backup_avro.fold import Generation
@@ -29,6 +32,8 @@ from sink.object_store import ObjectInfo, UploadInfo
 from spark_jobs.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step
 
 JANITOR: Final = "janitor-"
+#: Whose pins a sweep puts.
+PIN_OWNER: Final = "retention"
 _DELETE: Final = "delete"
 _COMPACT: Final = "compact"
 
@@ -146,12 +151,21 @@ def _writer_gone(seen: Observation, state: Generation, modified: int, rules: Rul
     return None
 
 
+def _janitor_at_work(seen: Observation, state: Generation) -> bool:
+    """Whether a janitor seems to sweep. Nothing rests on it: a fence would only cost the other one its work."""
+    return any(pin.owner == PIN_OWNER for pin in holding(seen.pins, state.number, seen.at))
+
+
 def _orphans(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
     groups: dict[str | None, list[ObjectInfo]] = {}
     for info in seen.objects.get(state.number, ()):
         if info.key not in state.objects and info.key not in state.replaced:
             modified = round(info.modified.timestamp() * 1000)
-            groups.setdefault(_writer_gone(seen, state, modified, rules), []).append(info)
+            if layout.by_janitor(info.key):
+                reason = None if _janitor_at_work(seen, state) else "stored by a janitor that did not commit them"
+            else:
+                reason = _writer_gone(seen, state, modified, rules)
+            groups.setdefault(reason, []).append(info)
     for reason, objects in groups.items():
         if reason is None:
             yield _kept("objects in no chain", state, "their writer may still commit them", objects)
@@ -164,6 +178,8 @@ def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
     for upload in seen.uploads.get(state.number, ()):
         initiated = round(upload.initiated.timestamp() * 1000)
         reason = "the generation is cleared" if state.cleared is not None else None
+        if layout.by_janitor(upload.key) and seen.at - initiated > rules.grace:
+            reason = "begun by a janitor longer than the grace time ago"
         groups.setdefault(reason or _writer_gone(seen, state, initiated, rules), []).append(upload)
     for reason, uploads in groups.items():
         if reason is None:
@@ -223,24 +239,29 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
         return
     policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
     compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)
-    if compacted:
+    if compacted and not rules.sweeps:
         yield Kept(
             what="compacted topics",
             generation=state.number,
-            reason=f"this release removes nothing of them that is in the chain: {_some(compacted)}",
+            reason=f"without --horizon nothing of them goes that is in the chain: {_some(compacted)}",
         )
     for reason, topics in _unlimited(state, policies).items():
         yield Kept(what="topics", generation=state.number, reason=f"{reason}: {_some(topics)}")
     limits = {topic_id: found for topic_id, found in policies.items() if isinstance(found, int)}
-    if not limits:
+    too_much = _too_much(state, rules)
+    if not limits and not too_much:
         return
     newest = _newest(state)
     groups: dict[tuple[str, ...], list[StoredObject]] = {}
     for item in state.objects.values():
-        if item.key not in newest and all(_is_past(state, part, limits, seen.at) for part in item.parts):
+        if item.key not in newest and all(
+            (item.key, part.start) in too_much or _is_past(state, part, limits, seen.at) for part in item.parts
+        ):
             names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
             groups.setdefault(names, []).append(item)
     what = "past the topic's retention.ms" if rules.older_than is None else f"older than {rules.older_than} ms"
+    if rules.max_bytes is not None:
+        what += f", or beyond {rules.max_bytes} bytes of their topic"
     for names, items in sorted(groups.items()):
         objects = tuple(Doomed(key=item.key, bytes=item.bytes) for item in items)
         if state.sealed:
@@ -264,7 +285,7 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
 
 def _policy(topic: Topic, rules: Rules) -> int | str | None:
     """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
-    policy = {name.strip() for name in topic.config.get("cleanup.policy", "").split(",") if name.strip()}
+    policy = _policies(topic)
     if _COMPACT in policy:
         return None
     if topic.removed:
@@ -278,6 +299,42 @@ def _policy(topic: Topic, rules: Rules) -> int | str | None:
     except (KeyError, ValueError):
         return "their retention.ms is not recorded"
     return limit if limit >= 0 else "their retention.ms is unlimited"
+
+
+def _too_much(state: Generation, rules: Rules) -> set[tuple[str, int]]:
+    """Return the parts, as (object, first byte), that lie beyond the bytes a topic may have: the oldest ones.
+
+    Per partition they go in the order of offsets, whatever times producers gave their records.
+    """
+    sized = [topic_id for topic_id, topic in state.topics.items() if _deletes(topic) and not topic.removed]
+    if rules.max_bytes is None or not sized:
+        return set()
+    parts: dict[str, list[tuple[StoredObject, Part]]] = {topic_id: [] for topic_id in sized}
+    for item, part in sorted(state.live_parts(), key=lambda place: place[1].first):
+        if part.key.topic_id in parts and state.read_through(part.key):
+            parts[part.key.topic_id].append((item, part))
+    found: set[tuple[str, int]] = set()
+    for mine in parts.values():
+        excess = sum(part.end - part.start for _, part in mine) - rules.max_bytes
+        latest: dict[PartitionKey, int] = {}
+        ages = []
+        for item, part in mine:
+            latest[part.key] = max(part.max_timestamp, latest.get(part.key, part.max_timestamp))
+            ages.append((latest[part.key], part.first, item, part))
+        for _, _, item, part in sorted(ages, key=lambda age: age[:2]):
+            if excess <= 0:
+                break
+            found.add((item.key, part.start))
+            excess -= part.end - part.start
+    return found
+
+
+def _deletes(topic: Topic) -> bool:
+    return _policies(topic) == {_DELETE}
+
+
+def _policies(topic: Topic) -> set[str]:
+    return {name.strip() for name in topic.config.get("cleanup.policy", "").split(",") if name.strip()}
 
 
 def _unlimited(state: Generation, policies: Mapping[str, int | str | None]) -> dict[str, list[str]]:

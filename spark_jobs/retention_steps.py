@@ -27,6 +27,7 @@ class Action(StrEnum):
 class Rules:
     """Limits in ms. `older_than` replaces the recorded retention.ms of topics whose policy is `delete`.
 
+    `max_bytes` is what each of these topics may have in a generation. `sweeps`: compacted topics are swept besides.
     `abandoned_after`: a generation that is not complete and got no entry for so long counts as abandoned. `slack` is
     how far times of one store may be apart (several servers behind one address).
     """
@@ -35,6 +36,8 @@ class Rules:
     older_than: int | None = None
     abandoned_after: int = 7 * 86_400_000
     slack: int = 60_000
+    max_bytes: int | None = None
+    sweeps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,7 @@ def _steps(state: Generation) -> list[_Step]:
         Kind.COMMIT: [_READ],
         Kind.CLEARING: [{"clearing": _ALL}, {"clearing": _SOME}],
         Kind.CLEARED: [{"clearing": state.clearing}],
+        Kind.REWRITE: [{}, {"incarnation": "janitor", "fence": True}],
     }
     return [(kind, what) for kind in Kind for what in content.get(kind, [{}])]
 

@@ -71,6 +71,7 @@ def sight(
     missing: Sequence[str] = (),
     cluster_id: str = CLUSTER,
     retain: int = 0,
+    retain_age_s: float = 0.0,
     gaps: tuple[Gap, ...] = (),
 ) -> Sight:
     """Look at a store `later_s` after now. `heard_s`: how long ago each instance sent its last heartbeat.
@@ -99,7 +100,7 @@ def sight(
         pair=PAIR,
         root=store.url,
         instances=("a", "b"),
-        policy=replace(POLICY, retain_generations=retain),
+        policy=replace(POLICY, retain_generations=retain, retain_age_s=retain_age_s),
         generations=chains.generations,
         newest=chains.newest,
         damaged=chains.damaged,

@@ -182,6 +182,17 @@ class Clearing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """Up to where a REWRITE left only the newest record of each key: below `offsets`, by partition, exclusive.
+
+    `seq` is the chain entry whose moment it is. Moments before that can't be restored any more.
+    """
+
+    seq: int
+    offsets: dict[PartitionKey, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """What OPEN fixes for a generation's whole life. `sync` is the sync marker of all its objects (32 hex digits)."""
 
@@ -212,6 +223,10 @@ class Entry:
     thousand of partitions costs one number. `replaced` are the keys of objects that a REWRITE supersedes by `objects`,
     `deleted` those that an earlier one superseded and that are no longer in the store. `checkpoint` is the id of a
     named cut.
+
+    A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
+    the entry that the chain had come to when it began to store them (none: the first). A `fence` is a REWRITE after
+    which whatever a janitor had stored before it, and not committed, can't be committed any more.
     """
 
     kind: Kind
@@ -223,6 +238,9 @@ class Entry:
     objects: tuple[StoredObject, ...] = ()
     replaced: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    horizon: Horizon | None = None
+    since: int | None = None
+    fence: bool = False
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
     topics: tuple[Topic, ...] = ()

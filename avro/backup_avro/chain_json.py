@@ -21,6 +21,7 @@ from backup_avro.chain import (
     Clearing,
     Entry,
     GroupOffset,
+    Horizon,
     JsonObject,
     Kind,
     Mark,
@@ -121,6 +122,8 @@ def encode_entry(entry: Entry) -> bytes:
         document["replaced"] = list(entry.replaced)
     if entry.deleted:
         document["deleted"] = list(entry.deleted)
+    if entry.fence:
+        document["fence"] = True
     if entry.positions:
         document["positions"] = dump_positions(entry.positions)
     if entry.topics:
@@ -136,6 +139,8 @@ def encode_entry(entry: Entry) -> bytes:
         for name, value in (
             ("opening", entry.opening and dump_opening(entry.opening)),
             ("clearing", entry.clearing and _dump_clearing(entry.clearing)),
+            ("horizon", entry.horizon and dump_horizon(entry.horizon)),
+            ("since", entry.since),
             ("head_at", entry.head_at),
             ("checkpoint", entry.checkpoint),
             ("reason", entry.reason),
@@ -149,6 +154,11 @@ def encode_entry(entry: Entry) -> bytes:
 def dump_opening(opening: Opening) -> JsonObject:
     """Return the JSON form of what OPEN fixes."""
     return {"isolation_level": opening.isolation_level, "codec": opening.codec, "sync": opening.sync}
+
+
+def dump_horizon(horizon: Horizon) -> JsonObject:
+    """Return the JSON form of a horizon."""
+    return {"seq": horizon.seq, "offsets": dump_offsets(horizon.offsets)}
 
 
 def _dump_clearing(clearing: Clearing) -> JsonObject:
@@ -324,6 +334,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")
     opening = fields.take("opening", dict, None)
     clearing = fields.take("clearing", dict, None)
+    horizon = fields.take("horizon", dict, None)
     entry = Entry(
         kind=Kind(kind_name),
         seq=fields.take("seq", int),
@@ -334,6 +345,9 @@ def decode_entry(data: bytes, where: str) -> Entry:
         objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
         replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
         deleted=tuple(_text(item, where) for item in fields.take("deleted", list, ())),
+        horizon=None if horizon is None else load_horizon(horizon, where),
+        since=fields.take("since", int, None),
+        fence=fields.take("fence", bool, False),
         positions=load_positions(fields.take("positions", dict, {}), where),
         head_at=fields.take("head_at", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
@@ -515,6 +529,14 @@ def _load_mark(document: object, where: str) -> Mark:
     mark = Mark(at=fields.take("at", int), offsets=load_offsets(fields.take("offsets", dict), where))
     fields.end()
     return mark
+
+
+def load_horizon(document: object, where: str) -> Horizon:
+    """Parse the JSON form of a horizon."""
+    fields = Fields(document, f"{where}: horizon")
+    horizon = Horizon(seq=fields.take("seq", int), offsets=load_offsets(fields.take("offsets", dict), where))
+    fields.end()
+    return horizon
 
 
 def load_opening(document: object, where: str) -> Opening:

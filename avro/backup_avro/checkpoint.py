@@ -144,6 +144,12 @@ def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judge
         return Judgement(
             standing=Standing.PASSED, detail=f"generation {state.number} is tainted ({names}) since it was asked for"
         )
+    swept = [request.name_of(key) for key, offset in sorted(request.cut.items()) if not state.tells(key, offset)]
+    if swept:
+        return Judgement(
+            standing=Standing.PASSED,
+            detail=f"retention has swept generation {state.number} beyond the cut ({_some(swept)})",
+        )
     behind: list[str] = []
     passed: list[str] = []
     for key, offset in sorted(request.cut.items()):
@@ -208,6 +214,9 @@ def unrestorable(checkpoint: Checkpoint, states: Mapping[int, Generation], now: 
         until = request.keep_until
         ended = f"; it was kept until {iso(until)}" if until is not None and now >= until else ""
         return f"generation {outcome.generation}, which holds it, is cleared or can't be read{ended}"
+    until = request.keep_until
+    if until is not None and now >= until and not all(state.tells(key, end) for key, end in request.cut.items()):
+        return f"it was kept until {iso(until)}, and retention has swept generation {outcome.generation} since"
     going = sorted(key for key in request.cut if not state.usable(key))
     if going:
         names = _some(request.name_of(key) for key in going)

@@ -17,6 +17,7 @@ from backup_avro.chain import (
     Clearing,
     Entry,
     GroupOffset,
+    Horizon,
     Kind,
     Opening,
     Part,
@@ -74,6 +75,12 @@ class Generation:
     objects: dict[str, StoredObject] = field(default_factory=dict)
     replaced: dict[str, int] = field(default_factory=dict)
     taints: dict[PartitionKey, Taint] = field(default_factory=dict)
+    horizons: dict[PartitionKey, int] = field(default_factory=dict)
+    """Below these offsets only the newest record of each key is left; no offset below one is a state any more."""
+    horizon_seq: int = 0
+    """The entry that is the oldest moment, 0 if nothing was swept."""
+    fence: int = 0
+    """The latest entry that fenced janitors off, 0 if none did."""
     moments: list[Moment] = field(default_factory=list)
     completed_at: int | None = None
     completed_seq: int | None = None
@@ -157,6 +164,10 @@ class Generation:
         taint = self.taints.get(key)
         return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
 
+    def tells(self, key: PartitionKey, offset: int) -> bool:
+        """Whether what is left below `offset` still tells the state as of it: it does not lie below the horizon."""
+        return offset >= self.horizons.get(key, 0)
+
     def name_of(self, key: PartitionKey) -> str:
         """Return `topic-partition` for messages."""
         topic = self.topics.get(key.topic_id)
@@ -187,6 +198,7 @@ class Generation:
             objects=dict(self.objects),
             replaced=dict(self.replaced),
             taints=dict(self.taints),
+            horizons=dict(self.horizons),
             moments=list(self.moments),
         )
 
@@ -249,8 +261,18 @@ class Generation:
                 }
                 self.positions_seq = dict.fromkeys(self.positions, entry.seq)
                 self.heads = (0, self.heads[1])
-            case _:  # TAINTED and REWRITE: `apply` has taken all that they say
+            case Kind.REWRITE:
+                self._apply_sweep(entry)
+            case _:  # TAINTED: `apply` has taken all that it says
                 pass
+
+    def _apply_sweep(self, entry: Entry) -> None:
+        if entry.horizon is not None:
+            self.horizon_seq = max(self.horizon_seq, entry.horizon.seq)
+            for key, offset in entry.horizon.offsets.items():
+                self.horizons[key] = max(offset, self.horizons.get(key, 0))
+        if entry.fence:
+            self.fence = entry.seq
 
     def _drop_cleared(self, entry: Entry) -> None:
         assert entry.clearing is not None
@@ -271,6 +293,7 @@ def check(state: Generation, entry: Entry) -> None:
         or _check_writer(state, entry)
         or _check_positions(state, entry)
         or _check_objects(state, entry)
+        or _check_sweep(state, entry)
         or _check_clearing(state, entry)
         or _check_snapshot(state, entry)
     )
@@ -294,7 +317,7 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if state.gone:
         return "the generation is cleared"
     over = state.sealed or state.clearing is not None or state.cleared is not None
-    if over and entry.kind not in _AFTER_SEALED:
+    if over and entry.kind not in _AFTER_SEALED and not _sweeps_sealed(state, entry):
         return "nothing but CLEARING and CLEARED may follow SEALED or CLEARING"
     if entry.kind is Kind.SEALED and not state.complete:
         return "only a COMPLETE generation is sealed"
@@ -303,6 +326,13 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
     if entry.kind is Kind.CLEARING and state.clearing is not None:
         return "it is being cleared already"
     return None
+
+
+def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
+    """Whether a janitor sweeps what is sealed and kept. The holder's own merging ends with SEALED."""
+    kept = state.sealed and state.clearing is None and state.cleared is None
+    says = entry.horizon is not None or entry.fence
+    return kept and says and entry.kind is Kind.REWRITE and entry.incarnation != state.holder
 
 
 def _check_writer(state: Generation, entry: Entry) -> str | None:
@@ -429,6 +459,33 @@ def _check_scanned(before: Position | None, after: Position, part: Part, attempt
     # A second writer with an old picture (a pipeline of the same process that failed) would use a number once more.
     if before is not None and attempt <= before.base.attempts and all(attempt != n for _, _, n in before.base.open):
         return f"attempt {attempt} at the base was over before"
+    return None
+
+
+def _check_sweep(state: Generation, entry: Entry) -> str | None:
+    if entry.kind is not Kind.REWRITE:
+        said = entry.horizon is not None or entry.since is not None or entry.fence
+        return "only REWRITE sweeps, or fences janitors off" if said else None
+    since = entry.since or 0
+    if entry.objects and entry.incarnation != state.holder and since < state.fence:
+        return f"what was stored since entry {since} was declared to be orphans by entry {state.fence}"
+    if since > state.seq:
+        return f"it was stored since entry {since}, which comes later"
+    return None if entry.horizon is None else _check_horizon(state, entry, entry.horizon)
+
+
+def _check_horizon(state: Generation, entry: Entry, horizon: Horizon) -> str | None:
+    first = state.completed_seq
+    if first is None or horizon.seq < first or all(moment.seq != horizon.seq for moment in state.moments):
+        return f"entry {horizon.seq} is no moment that could be its horizon"
+    for key, offset in horizon.offsets.items():
+        position = state.positions.get(key)
+        if position is None or not state.read_through(key) or not position.base.end <= offset <= position.offset:
+            return f"{state.name_of(key)} can't have its horizon at {offset}"
+    for name in entry.replaced:
+        for part in state.objects[name].parts:
+            if state.counts(part) and part.last >= horizon.offsets.get(part.key, 0):
+                return f"{name} holds what lies beyond the horizon"
     return None
 
 

@@ -13,6 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json")
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json")
+_SWEPT = "swept-"
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
@@ -118,6 +119,19 @@ def data_key(
     """Return the key of one partition's data object; offsets have 20 digits, the nonce 16 hex digits."""
     folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
     return f"{folder}{topic}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+
+
+def swept_key(
+    pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
+) -> str:
+    """Return the key of an object that a janitor writes: by its name it is none that an instance may be uploading."""
+    nonce = f"{_SWEPT}{nonce}"
+    return data_key(pair, instance, generation, topic=topic, partition=partition, first=first, last=last, nonce=nonce)
+
+
+def by_janitor(key: str) -> bool:
+    """Whether a data object, or an upload of one, was written by a janitor."""
+    return key.rpartition("+")[2].startswith(_SWEPT)
 
 
 def journal_key(pair: str, instance: str, generation: int, *, seq: int, nonce: str) -> str:

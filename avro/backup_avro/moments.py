@@ -2,6 +2,7 @@
 
 A moment is a vector of offsets: what had been committed of each partition by then. From COMPLETE on a chain has every
 record as it was read, so what lies below the vector is the state as of then; merged objects hold the same records.
+Below a horizon that retention has put there only the newest record of each key is left: no earlier moment is offered.
 """
 
 from __future__ import annotations
@@ -36,26 +37,47 @@ class PastState:
 def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, Moment]:
     """Return the last moment at or before `at`, of the newest generation that was COMPLETE by then.
 
-    RefusedError if there is none: the restorable window begins later.
+    Where that was swept beyond it, an older generation stands in that still took records then. RefusedError if there
+    is none: the restorable window begins later.
     """
     there = sorted((g for g in generations if _restorable(g)), key=lambda g: g.number)
     candidates = [g for g in there if g.completed_at is not None and g.completed_at <= at]
-    if not candidates:
-        begins = min((g.completed_at for g in there if g.completed_at is not None), default=None)
-        raise RefusedError(
-            f"nothing in the store can be restored as of {iso(at)}",
-            remedy="no generation is complete"
-            if begins is None
-            else f"the restorable window begins at {iso(begins)}; retain.generations keeps older ones from now on",
-        )
-    state = candidates[-1]
-    return state, [moment for moment in _moments(state) if moment.at <= at][-1]
+    for state in reversed(candidates):
+        moments = _moments(state)
+        found = [moment for moment in moments if moment.at <= at]
+        # An older one that had ended by then has a last moment too, but it is not the state of then.
+        if found and (state is candidates[-1] or moments[-1].at >= at):
+            return state, found[-1]
+    begins = min((_moments(g)[0].at for g in there if _moments(g)), default=None)
+    raise RefusedError(
+        f"nothing in the store can be restored as of {iso(at)}",
+        remedy="no generation is complete"
+        if begins is None
+        else f"the restorable window begins at {iso(begins)}; retain.generations keeps older generations from now on, "
+        "and a longer --horizon of `tandem retention` older moments",
+    )
+
+
+def horizon_at(state: Generation, at: int) -> Moment | None:
+    """Return the last moment at or before `at` that a generation has, None if it has none as old as that."""
+    return next((moment for moment in reversed(_moments(state)) if moment.at <= at), None)
+
+
+def window_from(state: Generation) -> int | None:
+    """Return the time of the first moment that can be restored, None if there is none."""
+    moments = _moments(state)
+    return moments[0].at if moments else None
 
 
 def moment_of(state: Generation, seq: int) -> Moment:
     """Return the moment that entry `seq` of a chain is. ConfigError if it is none."""
     moments = _moments(state)
     found = next((moment for moment in moments if moment.seq == seq), None)
+    if found is None and any(moment.seq == seq for moment in state.moments) and seq < state.horizon_seq:
+        raise RefusedError(
+            f"entry {seq} of generation {state.number} lies before the horizon: what was superseded by then is gone",
+            remedy=f"the restorable window begins with entry {moments[0].seq}, at {iso(moments[0].at)}",
+        )
     if found is None:
         raise ConfigError(
             f"entry {seq} of generation {state.number} is no moment that could be restored",
@@ -82,8 +104,10 @@ def _restorable(state: Generation) -> bool:
 
 
 def _moments(state: Generation) -> list[Moment]:
-    first = state.completed_seq
-    return [] if first is None else [moment for moment in state.moments if moment.seq >= first]
+    if state.completed_seq is None:
+        return []
+    first = max(state.completed_seq, state.horizon_seq)
+    return [moment for moment in state.moments if moment.seq >= first]
 
 
 def past_state(past: Generation) -> PastState:
@@ -116,6 +140,8 @@ def with_objects_of(past: Generation, now: Generation) -> Generation:
         past,
         objects=now.objects,
         replaced=now.replaced,
+        horizons=now.horizons,
+        horizon_seq=now.horizon_seq,
         clearing=now.clearing,
         clearing_by=now.clearing_by,
         cleared=now.cleared,

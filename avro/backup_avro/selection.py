@@ -165,6 +165,7 @@ def select_cut(
                 f"as of entry {state.seq}",
                 remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
             )
+        _check_horizon([state], key, end)
         if wanted(state.topics[key.topic_id]):
             partitions.append(
                 _select_partition(state, [], parts, (key, state.topics[key.topic_id]), end, instead=False)
@@ -193,6 +194,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
                 f"{piece.topic.name}-{piece.key.partition} reaches up to offset {piece.end}, not to {offset}",
                 remedy="leave the bound out for all there is",
             )
+        _check_horizon((states[number] for number in piece.generations), piece.key, offset)
         base_end = max(states[number].positions[piece.key].base.end for number in piece.generations)
         warning = piece.warning if offset > piece.sound else None
         if offset < base_end:
@@ -211,6 +213,17 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
         names = ", ".join(f"{topic}:{number}" for topic, number in sorted(left))
         raise ConfigError(f"--until names {names}, which is not restored", remedy="see --dry-run for what is")
     return replace(selection, partitions=tuple(partitions))
+
+
+def _check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
+    """Raise RefusedError if retention has swept what a state as of `offset` would need."""
+    for state in states:
+        if not state.tells(key, offset):
+            raise RefusedError(
+                f"generation {state.number} does not hold the state of {state.name_of(key)} as of offset {offset}: "
+                f"below {state.horizons[key]} only the newest record of each key is left",
+                remedy="the horizon of `tandem retention` was put there; choose a later state",
+            )
 
 
 def _topics(universe: Iterable[Generation], *, removed: bool) -> tuple[dict[str, Topic], set[str]]:
@@ -334,7 +347,7 @@ def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until:
     reach = common_offset(other, key)
     if until is not None:
         reach = min(until, reach)
-    return reach if end < reach else None
+    return reach if end < reach and other.tells(key, reach) else None
 
 
 def _parts_by_key(state: Generation) -> _Parts:

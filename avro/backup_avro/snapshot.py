@@ -10,16 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from backup_avro.chain import JsonObject, Kind
+from backup_avro.chain import Horizon, JsonObject, Kind
 from backup_avro.chain_json import (
     Fields,
     dump_group,
+    dump_horizon,
     dump_object,
     dump_opening,
     dump_positions,
     dump_taint,
     dump_topic,
     load_group,
+    load_horizon,
     load_object,
     load_opening,
     load_positions,
@@ -50,6 +52,10 @@ def dump_state(state: Generation) -> JsonObject:
     }
     if state.completed_at is not None:
         document["completed"] = [state.completed_seq, state.completed_at]
+    if state.horizon_seq:
+        document["horizon"] = dump_horizon(Horizon(seq=state.horizon_seq, offsets=state.horizons))
+    if state.fence:
+        document["fence"] = state.fence
     return document
 
 
@@ -58,6 +64,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     fields = Fields(document, f"{where}: folded")
     positions = load_positions(fields.take("positions", dict), where)
     completed = fields.take("completed", list, None)
+    horizon = fields.take("horizon", dict, None)
     found: dict[str, Any] = {
         "opening": load_opening(fields.take("opening", dict), where),
         "positions": positions,
@@ -74,10 +81,14 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),
+        "fence": fields.take("fence", int, 0),
     }
     fields.end()
     if completed is not None:
         found["completed_seq"], found["completed_at"] = completed
+    if horizon is not None:
+        swept = load_horizon(horizon, where)
+        found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
     return found
 
 

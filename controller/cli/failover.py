@@ -121,7 +121,9 @@ def _costs(asked: Plan) -> Iterator[str]:
         f"  reads again  at most about {asked.records:,} records ({output.size(asked.bytes)} as they are stored), from "
         "the brokers"
     )
-    until = "for as long as retain.generations says" if asked.retained else "until the old generation is cleared"
+    until = "until the old generation is cleared"
+    if asked.retained or asked.retained_s:
+        until = f"for as long as {'retain.generations' if asked.retained else 'retain.age'} says"
     yield f"  storage      at most about {output.size(asked.bytes)} more {until}"
     if asked.scan_s is not None:
         yield f"  duration     the newest complete generation took {duration(asked.scan_s)} from its claim to COMPLETE"

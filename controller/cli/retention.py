@@ -13,10 +13,13 @@ from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.sweep_shown import Shown, tell
 
 if TYPE_CHECKING:
+    from controller.config import Config
     from spark_jobs.retention import Outcome
     from spark_jobs.retention_steps import Kept, Plan, Step
+    from spark_jobs.sweep_plan import SweepRules
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -44,6 +47,29 @@ def retention(
             help="Silence after which a generation that never became complete counts as abandoned.",
         ),
     ] = "7d",
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--max-bytes",
+            metavar="SIZE",
+            help="For topics whose policy is delete: what each may have in a generation; the oldest objects go.",
+        ),
+    ] = None,
+    horizon: Annotated[
+        str | None,
+        typer.Option(
+            "--horizon",
+            metavar="DURATION",
+            help="For compacted topics: moments this far back stay restorable; of what is older, only the newest "
+            "record of each key stays.",
+        ),
+    ] = None,
+    min_gain: Annotated[
+        int,
+        typer.Option(
+            "--min-gain", metavar="PERCENT", min=0, max=100, help="Rewrite objects of which at least so much goes."
+        ),
+    ] = 20,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -51,17 +77,23 @@ def retention(
 
     Whole objects of topics whose policy is delete, past their retention; objects that a rewrite replaced longer than
     the grace time ago; objects and uploads that nobody can commit any more; generations that were given up before they
-    were complete; leftovers of cleared generations. On compacted topics this release removes nothing that is in the
-    chain. Safe beside running instances: each step is looked at once more before it is carried out.
+    were complete; leftovers of cleared generations. With --horizon, records of compacted topics that a newer one of
+    their key superseded before the horizon: every later moment stays restorable, no earlier one does. To plan that,
+    all records before the horizon are read. Safe beside running instances: each step is looked at once more before it
+    is carried out.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.retention import Janitor  # noqa: PLC0415 - likewise
     from spark_jobs.retention_steps import Rules  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
+    from spark_jobs.sweep import sweeper  # noqa: PLC0415 - likewise
 
     loaded = load(context, config, overrides)
+    sweep_rules = _sweep_rules(loaded, horizon, min_gain)
     rules = Rules(
+        max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),
+        sweeps=sweep_rules is not None,
         grace=_ms(loaded.grace.rewrite),
         older_than=None if older_than is None else _ms(_duration("--older-than", older_than)),
         abandoned_after=_ms(_duration("--abandoned-after", abandoned_after)),
@@ -73,6 +105,12 @@ def retention(
         janitor = Janitor(spark, address, loaded.pair, rules)
         plan = janitor.plan()
         outcomes = janitor.execute(plan, _tell) if execute else None
+        swept = None
+        if sweep_rules is not None:
+            output.note(f"reading what lies before the horizon, {horizon} ago")
+            it = sweeper(spark, address, loaded.pair, sweep_rules)
+            found = it.plan()
+            swept = Shown(plan=found, outcomes=it.carry_out(found, write=execute, tell=tell), executed=execute)
     body: dict[str, object] = {
         "pair": plan.pair,
         "root": loaded.store.root,
@@ -84,9 +122,27 @@ def retention(
     }
     if outcomes is not None:
         body["outcomes"] = [_outcome(outcome) for outcome in outcomes]
-    output.show(kind="Retention", body=body, output=output_, tables=_tables(plan, outcomes))
-    if outcomes is not None and any(outcome.failed for outcome in outcomes):
+    if swept is not None:
+        body["sweeps"] = swept.document()
+    tables = [*_tables(plan, outcomes), *(swept.tables() if swept is not None else ())]
+    output.show(kind="Retention", body=body, output=output_, tables=tables)
+    done = [*(outcomes or ()), *(swept.outcomes if swept is not None else ())]
+    if any(outcome.failed for outcome in done):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRules | None:
+    from spark_jobs.sweep_plan import SweepRules  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    if horizon is None:
+        return None
+    return SweepRules(
+        horizon=_ms(_duration("--horizon", horizon)),
+        min_gain=min_gain / 100,
+        object_size=loaded.object.target_size,
+        block_size=loaded.object.block_size,
+        compression_level=loaded.object.compression_level,
+    )
 
 
 def _duration(option: str, text: str) -> timedelta:
@@ -94,6 +150,15 @@ def _duration(option: str, text: str) -> timedelta:
 
     try:
         return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"{option}: {text!r} {error}") from None
+
+
+def _size(option: str, text: str) -> int:
+    from controller.config.values import parse_size  # noqa: PLC0415 - as above
+
+    try:
+        return parse_size(text)
     except ValueError as error:
         raise ConfigError(f"{option}: {text!r} {error}") from None
 

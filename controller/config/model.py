@@ -216,6 +216,9 @@ class RetainSettings(Section):
     """What is kept beyond the newest generation."""
 
     generations: int = Field(default=0, ge=0, le=1000, description="sealed generations kept for deeper windows")
+    age: DurationOrZero = Field(
+        default=timedelta(0), description="how long a sealed generation is kept at least, however many there are"
+    )
 
 
 class GraceSettings(Section):

@@ -31,7 +31,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "secrets": {"secrets": [{"env": "TANDEM_KAFKA__SASL_PASSWORD", "secretName": "kafka", "key": "password"}]},
     "own-account": {"serviceAccount": {"create": False, "name": "mine"}},
     "annotated-account": {"serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}}},
-    "retention-carried-out": {"retention": {"execute": True, "extraArgs": ["--master", "local[2]"]}},
+    "retention-carried-out": {"retention": {"execute": True, "horizon": "7d", "extraArgs": ["--master", "local[2]"]}},
     "no-retention": {"retention": {"enabled": False}},
     "console-log": {"config": {"log": {"format": "console", "level": "debug"}, "flush": {"interval": "30s"}}},
     "pull-secrets": {"imagePullSecrets": [{"name": "registry"}], "image": {"repository": "acme/tandem", "tag": "9"}},
@@ -137,7 +137,14 @@ def test_retention_only_plans_unless_told_otherwise() -> None:
         name: pods(render(MATRIX[name]))[1]["containers"][0]["args"] for name in ("plain", "retention-carried-out")
     }
     assert arguments["plain"] == ["retention"]
-    assert arguments["retention-carried-out"] == ["retention", "--execute", "--master", "local[2]"]
+    assert arguments["retention-carried-out"] == [
+        "retention",
+        "--execute",
+        "--horizon",
+        "7d",
+        "--master",
+        "local[2]",
+    ]
 
 
 @pytest.mark.parametrize(

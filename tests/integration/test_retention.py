@@ -286,7 +286,7 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     code, out, _ = tandem("retention")
     assert code == 0
     assert "nothing was changed: --execute carries it out" in out
-    assert "this release removes nothing of them that is in the chain: orders" in out
+    assert "without --horizon nothing of them goes that is in the chain: orders" in out
     assert ChainReader(store, PAIR).load(1).seq == head
     code, out, err = tandem("retention", "--execute", "-o", "json")
     document = json.loads(out)
@@ -311,3 +311,34 @@ def test_the_command_refuses_what_it_does_not_understand(tandem: Callable[..., A
     code, _, err = tandem("retention")
     assert code == 2
     assert "has no generation" in err
+    for wrong in (("--horizon", "soon"), ("--max-bytes", "much"), ("--min-gain", "101")):
+        code, _, err = tandem("retention", *wrong)
+        assert code == 2
+        assert wrong[0] in err
+
+
+def test_the_command_sweeps_before_a_horizon(tmp_path: Path, tandem: Callable[..., Any]) -> None:
+    """A plan says what would go, the run does it, and tables and documents agree; the next run finds nothing more."""
+    store = open_store((tmp_path / "store").as_uri())
+    backup = Backup.claim(store, topics=[ORDERS, LOGS])
+    for first in (0, 100, 200):
+        backup.commit(records("orders", 0, range(first, first + 30)))
+    backup.complete()
+    backup.commit(records("orders", 0, range(300, 310)))
+    before, head = stored(store, "a", 1), backup.writer.state.seq
+    code, out, _ = tandem("retention", "--horizon", "0s")
+    assert code == 0
+    assert "superseded before the horizon, nothing was changed" in out
+    assert "then no earlier moment can be restored" in out
+    assert (stored(store, "a", 1), ChainReader(store, PAIR).load(1).seq) == (before, head)
+    code, out, err = tandem("retention", "--horizon", "0s", "--execute", "-o", "json")
+    assert code == 0, err
+    (topic,) = json.loads(out)["sweeps"]["topics"]
+    assert (topic["topic"], topic["records"], topic["objects"], topic["dropped"]) == ("orders", 70, 3, 0)
+    assert "generation 1, orders-0: 70 records of 3 objects" in err
+    state = ChainReader(store, PAIR).load(1)
+    assert sum(item.records for item in state.objects.values()) == 30
+    code, out, _ = tandem("retention", "--horizon", "0s", "--execute")
+    assert code == 0
+    assert "not enough is new below the horizon" in out
+    assert "without --horizon" not in out

@@ -12,7 +12,7 @@ from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Clearing, Kind, PartitionKey
+from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey
 from backup_avro.checkpoint import Outcome, Request, Status
 from backup_avro.coverage import Guarded
 from backup_avro.errors import TandemError, TransientError
@@ -540,3 +540,22 @@ def test_of_a_topic_without_records_nothing_is_to_be_proven(store: MemoryStore) 
     asked = request(store, 0)
     finish(keeper(store), backup.writer, NOTHING)
     assert outcome(store, asked).completed
+
+
+def test_a_sweep_between_the_look_and_the_entry_fails_it(store: MemoryStore) -> None:
+    """The CHECKPOINT entry stands behind the sweep: what the cut needs is not in the chain any more."""
+    backup = completed(store, upto=20)
+    asked = request(store, 10)
+    mine = keeper(store)
+    mine.prove(backup.writer.state, GUARDED)
+    state = ChainReader(store, PAIR).load(1)
+    first = next(iter(state.objects))
+    horizon = Horizon(seq=state.moments[-1].seq, offsets={K: 20})
+    draft = replace(takeover_entry("sweep"), kind=Kind.REWRITE, reason="swept", replaced=(first,), horizon=horizon)
+    ChainWriter(store, state, "janitor-1", stop=threading.Event()).append(draft)
+    mine.finish(backup.writer, GUARDED)
+    found = outcome(store, asked)
+    assert not found.completed
+    assert "retention has swept generation 1 beyond the cut" in (found.reason or "")
+    keeper(store)
+    assert pinned(store) == []

@@ -28,6 +28,7 @@ def plan(**changes: Any) -> Plan:
         "bytes": 64 << 20,
         "scan_s": 75.0,
         "retained": 0,
+        "retained_s": 0.0,
         "warnings": (),
     }
     return Plan(**fields | changes)
@@ -56,6 +57,7 @@ def test_what_it_costs_in_other_situations() -> None:
     beside = "\n".join(failover._costs(plan(target="a", retained=2, scan_s=None)))
     assert "take over" not in beside
     assert "for as long as retain.generations says" in beside
+    assert "for as long as retain.age says" in "\n".join(failover._costs(plan(retained_s=60.0)))
     assert "duration" not in beside
 
 

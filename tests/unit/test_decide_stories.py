@@ -620,6 +620,24 @@ def test_the_newest_sealed_generations_are_retained() -> None:
     assert cleared() == [2]
 
 
+def test_a_sealed_generation_is_retained_for_its_time() -> None:
+    """However many there are; together with a number, either of them keeps it."""
+    one, two, three = mine(1).seal(), mine(2).seal(), peers(3)
+    sealed = [chain.state.sealed_at or 0 for chain in (one, two)]
+    two.state.sealed_at = sealed[0] + 5_000
+
+    def cleared(at: int, **keeps: float) -> list[int]:
+        policy = replace(POLICY, **keeps)
+        actions = decisions.decide(Role.PASSIVE, look(one, two, three, at=at), policy).actions
+        return [action.generation for action in actions if isinstance(action, Clear)]
+
+    assert cleared(sealed[0] + 9_999, retain_age_s=10.0) == []
+    assert cleared(sealed[0] + 10_000, retain_age_s=10.0) == [1]
+    assert cleared(sealed[0] + 15_000, retain_age_s=10.0) == [1, 2]
+    assert cleared(sealed[0] + 15_000, retain_age_s=10.0, retain_generations=1) == [1]
+    assert cleared(sealed[0] - 1_000_000, retain_age_s=10.0) == []
+
+
 def test_the_table_leads_everywhere_it_must() -> None:
     """From each role to each other one but out of Halted, by one trigger."""
     for source in Role:

@@ -302,6 +302,8 @@ def test_the_end_of_a_turn_step_by_step(store: ObjectStore) -> None:
     old.seal()
     assert waits() == (State.SEALED, "a to clear it")
     assert waits(retain=1) == (State.SEALED, "nothing: retain.generations keeps 1 of them")
+    aged = generation(overview(sight(store, heard_s=BOTH, topics=[ORDERS], retain_age_s=3600.0)), 1)
+    assert aged.waits_for == "its time: retain.age keeps it for 1h after it was sealed"
     pin = pins.put(store, PAIR, generation=1, owner="restore", until=now_ms(store) + 60_000)
     kept = old.clearing({old.key("orders", 1): "its last backup is kept"})
     assert waits() == (State.CLEARING, "readers to finish: restore")

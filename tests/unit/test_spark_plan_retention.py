@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
+from backup_avro import layout
 from backup_avro.chain import Kind, StoredObject
 from backup_avro.record import Record
 from sink.chain.pins import Pin
@@ -133,7 +134,7 @@ def test_older_than_replaces_the_recorded_retention(store: ObjectStore) -> None:
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"cleanup.policy": "compact", "retention.ms": "1"}, "nothing of them that is in the chain: logs, orders"),
+        ({"cleanup.policy": "compact", "retention.ms": "1"}, "nothing of them goes that is in the chain: logs, orders"),
         ({"cleanup.policy": "compact,delete", "retention.ms": "1"}, "in the chain: logs, orders"),
         ({"cleanup.policy": "delete, compact", "retention.ms": "1"}, "in the chain: logs, orders"),
         ({"cleanup.policy": "delete", "retention.ms": "-1"}, "retention.ms is unlimited: logs"),
@@ -459,3 +460,46 @@ def logged_two(store: ObjectStore) -> Backup:
     orphan(backup)
     backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
     return backup
+
+
+# --- bytes per topic, and what janitors left behind
+
+
+def test_the_oldest_objects_beyond_the_size_go(store: ObjectStore) -> None:
+    """Of each topic for itself, in the order of offsets; never the newest object of a partition."""
+    spec = replace(LOGS, config={"cleanup.policy": "delete", "retention.ms": "-1"})
+    backup = logged(store, spec, timestamps=(-1, -3, -2, 0))
+    parts = {item.key: item.parts[0] for item in backup.writer.state.objects.values()}
+    names, sizes = list(parts), [part.end - part.start for part in parts.values()]
+    (step,) = plan(store, Rules(max_bytes=sum(sizes[2:]))).steps
+    assert step.keys == tuple(names[:2])
+    assert "beyond" in step.reason
+    (step,) = plan(store, Rules(max_bytes=sum(sizes[2:]) - 1)).steps
+    assert step.keys == tuple(names[:3])
+    (step,) = plan(store, Rules(max_bytes=0)).steps
+    assert step.keys == tuple(names[:3])
+    assert plan(store, Rules(max_bytes=sum(sizes))).steps == ()
+
+
+def test_bytes_do_not_count_for_compacted_topics(store: ObjectStore) -> None:
+    """Nor for one that is deleted both ways."""
+    logged(store, TopicSpec("logs", config={"cleanup.policy": "compact,delete"}))
+    assert plan(store, Rules(max_bytes=0)).steps == ()
+
+
+def test_what_a_janitor_left_behind_goes_unless_one_is_at_work(store: ObjectStore) -> None:
+    """Whoever holds the chain; its unfinished uploads after the grace time."""
+    backup = logged(store, timestamps=(0,))
+    state = backup.writer.state
+    where = (PAIR, state.instance, state.number)
+    key = layout.swept_key(*where, topic="orders", partition=0, first=0, last=9, nonce="0" * 16)
+    store.put_if_absent(key, b"x")
+    uploads = {1: (UploadInfo(key=key, upload_id="u", initiated=moment(-HOUR)),)}
+    found = steps(plan(store, uploads=uploads))
+    assert found[Action.ORPHANS, 1].keys == (key,)
+    assert (Action.UPLOADS, 1) not in found
+    assert (Action.UPLOADS, 1) in steps(plan(store, uploads=uploads, after=DAY))
+    pin = Pin(id="p", generation=1, owner="retention", until=now_ms(store) + HOUR)
+    assert (Action.ORPHANS, 1) not in steps(plan(store, pins=[pin]))
+    other = replace(pin, owner="restore")
+    assert (Action.ORPHANS, 1) in steps(plan(store, pins=[other]))

@@ -1,0 +1,395 @@
+"""Sweeping one partition: which records go, and what is left of their objects written anew. Runs on Spark's workers.
+
+Read from the newest part to the oldest, the first record of a key below the horizon is its newest; every other one
+goes. Keys are remembered as they are if they are short, else by 16 bytes of BLAKE2b. Where more keys come than may be
+remembered, less goes, and never too much.
+
+What is written holds the same records in the same order, byte for byte, under the same bounds of parts: base and tail
+stay apart, and nothing else that counts lies inside of a part.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
+
+from backup_avro import layout
+from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
+from backup_avro.container import (
+    Block,
+    Codec,
+    Header,
+    decode_header,
+    decompress,
+    encode_block,
+    encode_header,
+    iter_blocks,
+)
+from backup_avro.errors import DamagedError
+from backup_avro.spans import spans
+from sink.object_store import ObjectMissingError, ObjectStore
+from sink.object_store.base import put_new
+from spark_jobs.read import MissingObjectError, check_bytes
+from spark_jobs.sweep_plan import Piece, SweepTask
+
+_DIGEST: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What became of one partition. `objects` are stored, and replace those with the keys `replaced`.
+
+    `read` and `seconds` are stored bytes and time; `before` and `after` bytes of what is replaced and what replaces it
+    (an estimate if nothing was written). `forgot`: there were more keys than could be remembered.
+    """
+
+    key: PartitionKey
+    topic: str
+    horizon: int
+    objects: tuple[StoredObject, ...] = ()
+    replaced: tuple[str, ...] = ()
+    records: int = 0
+    tombstones: int = 0
+    before: int = 0
+    after: int = 0
+    read: int = 0
+    seconds: float = 0.0
+    forgot: bool = False
+    error: str | None = None
+
+
+def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swept:
+    """Sweep a partition, or only say what would go. Raises DamagedError, and errors of the store.
+
+    What was stored is in no chain yet; if storing fails, the rest of it is orphans.
+    """
+    began = time.monotonic()
+    source = _Source(store, task)
+    found = _find(task, source)
+    touched = found.choose(task)
+    sizes = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.item.key in touched}
+    after = sum(round(size * (1 - found.share(key))) for key, size in sizes.items())
+    objects: list[StoredObject] = []
+    if write and touched:
+        writer = _Writer(store, task, source.header)
+        for group in _groups(task.pieces, touched):
+            for index in group:
+                writer.copy(source.blocks(task.pieces[index]), found.masks[index], task.pieces[index].part)
+            writer.end_part()
+        objects = writer.finish()
+        after = sum(item.bytes for item in objects)
+    return Swept(
+        key=task.key,
+        topic=task.topic,
+        horizon=task.horizon,
+        objects=tuple(objects),
+        replaced=tuple(sizes),
+        records=sum(mask.bit_count() for masks in found.masks for mask in masks),
+        tombstones=found.tombstones,
+        before=sum(sizes.values()),
+        after=after,
+        read=task.bytes,
+        seconds=time.monotonic() - began,
+        forgot=found.forgot,
+    )
+
+
+class _Source:
+    """Blocks of checked objects. The last object is kept: its parts are asked for one after the other."""
+
+    def __init__(self, store: ObjectStore, task: SweepTask) -> None:
+        self._store = store
+        sync = bytes.fromhex(task.opening.sync)
+        self.header = decode_header(encode_header(codec=Codec(task.opening.codec), sync=sync))
+        self._last: tuple[str, bytes] = ("", b"")
+
+    def blocks(self, piece: Piece) -> Iterator[tuple[bytes, Block, bytes]]:
+        """Yield (stored bytes, block, its uncompressed body)."""
+        data, first = self._data(piece)
+        part = piece.part
+        try:
+            for block in iter_blocks(data, self.header, part.start - first, part.end - first):
+                yield data, block, decompress(block, self.header.codec)
+        except DamagedError as error:
+            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+
+    def backwards(self, piece: Piece) -> Iterator[tuple[int, bytes, int]]:
+        """Yield (number, uncompressed body, records) of each block, the last one first."""
+        data, first = self._data(piece)
+        part = piece.part
+        try:
+            blocks = list(iter_blocks(data, self.header, part.start - first, part.end - first))
+            for number in range(len(blocks) - 1, -1, -1):
+                yield number, decompress(blocks[number], self.header.codec), blocks[number].count
+        except DamagedError as error:
+            raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
+
+    def _data(self, piece: Piece) -> tuple[bytes, int]:
+        """Return checked bytes that hold the part, and at which byte of the object they begin."""
+        item, part = piece.item, piece.part
+        if self._last[0] == item.key:
+            return self._last[1], 0
+        try:
+            if part.sha256 is None:
+                data = self._store.get(item.key)
+                check_bytes(item, data)
+                self._last = (item.key, data)
+                return data, 0
+            data = self._store.get(item.key, start=part.start, end=part.end)
+        except ObjectMissingError as error:
+            raise MissingObjectError(
+                f"{item.key} is in the chain, but not in the store {self._store.url}",
+                remedy="`tandem verify` says what else is missing",
+            ) from error
+        if sha256_hex(data) != part.sha256:
+            raise DamagedError(
+                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says",
+                remedy="`tandem verify` says what else is damaged",
+            )
+        return data, part.start
+
+
+@dataclass(slots=True)
+class _Tombstone:
+    """The newest record of a key is a tombstone that may go: where it is, and in which objects older ones are."""
+
+    piece: int
+    block: int
+    bit: int
+    size: int
+    older: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What may go. `masks` has a number for each block of each piece, with a bit for each record that goes."""
+
+    masks: list[list[int]]
+    sizes: dict[str, int] = field(default_factory=dict)
+    going: dict[str, int] = field(default_factory=dict)
+    waiting: list[_Tombstone] = field(default_factory=list)
+    tombstones: int = 0
+    forgot: bool = False
+
+    def share(self, key: str) -> float:
+        """Return the share of an object's bytes that goes."""
+        return self.going.get(key, 0) / max(1, self.sizes[key])
+
+    def choose(self, task: SweepTask) -> frozenset[str]:
+        """Choose the objects to write anew, and drop from what goes all that is in others."""
+        for tombstone in self.waiting:
+            self._count(task.pieces[tombstone.piece].item.key, tombstone.size)
+        stored = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.movable}
+        chosen: set[str] = set()
+        room = task.rules.most_bytes
+        for key in sorted(stored, key=lambda key: (-self.share(key), key)):
+            if not self.going.get(key) or self.share(key) < task.rules.min_gain or room <= 0:
+                break
+            chosen.add(key)
+            room -= stored[key]
+        for tombstone in self.waiting:
+            key = task.pieces[tombstone.piece].item.key
+            if key in chosen and tombstone.older <= chosen:
+                self.masks[tombstone.piece][tombstone.block] |= tombstone.bit
+                self.tombstones += 1
+            else:
+                self.going[key] -= tombstone.size
+        for index, piece in enumerate(task.pieces):
+            if piece.item.key not in chosen:
+                self.masks[index] = [0] * len(self.masks[index])
+        return frozenset(chosen)
+
+    def _count(self, key: str, size: int) -> None:
+        self.going[key] = self.going.get(key, 0) + size
+
+
+def _find(task: SweepTask, source: _Source) -> _Found:
+    """Look at every record below the horizon, from the newest to the oldest."""
+    found = _Found(masks=[[] for _ in task.pieces])
+    newest: set[bytes] = set()
+    tombstones: dict[bytes, _Tombstone] = {}
+    for index in range(len(task.pieces) - 1, -1, -1):
+        piece = task.pieces[index]
+        name = piece.item.key
+        masks: list[int] = []
+        size = going = 0
+        for number, body, count in source.backwards(piece):
+            mask = 0
+            bit = 1 << count
+            for offset, key, is_tombstone, length in reversed(list(_records(body, count))):
+                bit >>= 1
+                if offset >= task.horizon or key is None:
+                    continue
+                if key in newest:
+                    mask |= bit
+                    going += length
+                    if key in tombstones:
+                        tombstones[key].older.add(name)
+                elif len(newest) < task.rules.most_keys:
+                    newest.add(key)
+                    if is_tombstone and offset < task.settled and piece.movable:
+                        tombstones[key] = _Tombstone(piece=index, block=number, bit=bit, size=length)
+                else:
+                    found.forgot = True
+            masks.append(mask)
+            size += len(body)
+        masks.reverse()
+        found.masks[index] = masks
+        found.sizes[name] = found.sizes.get(name, 0) + size
+        found.going[name] = found.going.get(name, 0) + going
+    movable = {piece.item.key for piece in task.pieces if piece.movable}
+    found.waiting = [tombstone for tombstone in tombstones.values() if tombstone.older <= movable]
+    return found
+
+
+def _records(body: bytes, count: int) -> Iterator[tuple[int, bytes | None, bool, int]]:
+    """Yield offset, key as it is remembered (None: it has none), whether it is a tombstone, and length of a record."""
+    for _, start, offset, _, _, key_at, key_from, key_to, value_at, _, _, _, end in spans(body, count):
+        if key_at < 0:
+            key = None
+        elif key_to - key_from < _DIGEST:
+            key = body[key_from:key_to]
+        else:
+            key = blake2b(body[key_from:key_to], digest_size=_DIGEST).digest()
+        yield offset, key, value_at < 0, end - start
+
+
+def _groups(pieces: Sequence[Piece], touched: frozenset[str]) -> Iterator[list[int]]:
+    """Yield numbers of pieces that become one part: next to each other, all of the base or all of the tail."""
+    group: list[int] = []
+    for index, piece in enumerate(pieces):
+        goes = piece.item.key in touched
+        if group and not (goes and (pieces[group[-1]].part.scan is None) == (piece.part.scan is None)):
+            yield group
+            group = []
+        if goes:
+            group.append(index)
+    if group:
+        yield group
+
+
+class _Writer:
+    """Puts records that stay into new blocks, parts and objects, and stores an object as soon as it is large enough."""
+
+    def __init__(self, store: ObjectStore, task: SweepTask, header: Header) -> None:
+        self._store = store
+        self._task = task
+        self._codec = header.codec
+        self._sync = header.sync
+        self._header = encode_header(codec=header.codec, sync=header.sync)
+        self._data = bytearray(self._header)
+        self._parts: list[Part] = []
+        self._stored: list[StoredObject] = []
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._part: _OpenPart | None = None
+
+    def copy(self, blocks: Iterator[tuple[bytes, Block, bytes]], masks: Sequence[int], part: Part) -> None:
+        """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
+        for (data, block, body), mask in zip(blocks, masks, strict=True):
+            kept = 0
+            whole = not mask and not self._body and 2 * len(body) >= self._task.rules.block_size
+            for number, span in enumerate(spans(body, block.count)):
+                if mask >> number & 1:
+                    continue
+                if self._part is None:
+                    self._part = _OpenPart(start=len(self._data), first=span[2])
+                self._part.add(span[2], span[3], is_tombstone=span[8] < 0, scan=part.scan)
+                kept += 1
+                if not whole:
+                    self._body.append(body[span[1] : span[12]])
+                    self._body_bytes += span[12] - span[1]
+            if whole and kept:
+                self._data += data[block.start : block.end]
+            if self._body_bytes >= self._task.rules.block_size:
+                self._end_block()
+            if not self._body and len(self._data) >= self._task.rules.object_size:
+                self._end_object()
+
+    def _end_block(self) -> None:
+        if self._body:
+            body = b"".join(self._body)
+            level = self._task.rules.compression_level
+            self._data += encode_block(body, len(self._body), codec=self._codec, sync=self._sync, level=level)
+            self._body, self._body_bytes = [], 0
+
+    def end_part(self) -> None:
+        """End the part: something else follows that counts, or the base ends."""
+        self._end_block()
+        if self._part is not None:
+            self._parts.append(self._part.ended(self._task.key, len(self._data)))
+            self._part = None
+
+    def _end_object(self) -> None:
+        self.end_part()
+        if not self._parts:
+            return
+        pair, instance, generation = self._task.folder
+        key = layout.swept_key(
+            pair,
+            instance,
+            generation,
+            topic=self._task.topic,
+            partition=self._task.key.partition,
+            first=self._parts[0].first,
+            last=self._parts[-1].last,
+            nonce=secrets.token_hex(8),
+        )
+        put_new(self._store, key, self._data)
+        self._stored.append(
+            StoredObject(
+                key=key,
+                journal=False,
+                bytes=len(self._data),
+                sha256=sha256_hex(self._data),
+                parts=tuple(self._parts),
+            )
+        )
+        self._data, self._parts = bytearray(self._header), []
+
+    def finish(self) -> list[StoredObject]:
+        """Store the rest and return all objects."""
+        self._end_object()
+        return self._stored
+
+
+@dataclass(slots=True)
+class _OpenPart:
+    """A part that is being written."""
+
+    start: int
+    first: int
+    last: int = -1
+    records: int = 0
+    tombstones: int = 0
+    min_timestamp: int = 0
+    max_timestamp: int = 0
+    scan: int | None = None
+
+    def add(self, offset: int, timestamp: int, *, is_tombstone: bool, scan: int | None) -> None:
+        if not self.records:
+            self.min_timestamp = self.max_timestamp = timestamp
+        self.last = offset
+        self.records += 1
+        self.tombstones += is_tombstone
+        self.min_timestamp = min(self.min_timestamp, timestamp)
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        self.scan = scan if self.scan is None else max(self.scan, scan or 0)
+
+    def ended(self, key: PartitionKey, end: int) -> Part:
+        return Part(
+            key=key,
+            first=self.first,
+            last=self.last,
+            records=self.records,
+            tombstones=self.tombstones,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            start=self.start,
+            end=end,
+            scan=self.scan,
+        )

@@ -1,0 +1,118 @@
+"""Sweeps of a compacted topic beside a live Active, some killed: every moment in the window stays what it was."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from instances import QUICK, Pair, PairMaker, merge
+from oracle import CLEANED, PARTITIONS, Writer, check, mirrored, planned
+
+from backup_avro import layout
+from backup_avro.chain import Kind
+from backup_avro.errors import RefusedError
+from controller.sandbox.kafka import KafkaServer
+from sink.chain.writer import now_ms
+from spark_jobs.read import StoreAddress
+from spark_jobs.retention import Janitor
+from spark_jobs.retention_steps import Action, Rules
+from spark_jobs.sweep import Sweeper, sweep_all, sweeper
+from spark_jobs.sweep_plan import SweepRules, SweepTask
+from spark_jobs.sweep_records import Swept
+from spark_jobs.verify import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import TopicMaker
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+RULES = SweepRules(horizon=2_000, min_gain=0.0)
+
+
+class KilledError(Exception):
+    """The janitor is gone."""
+
+
+def leave_behind(pair: Pair) -> int:
+    """A janitor stores what it wants to commit, and is killed then; return how many objects that were."""
+    stored: list[str] = []
+
+    def run(tasks: Sequence[SweepTask], write: bool) -> Iterable[Swept]:
+        stored.extend(item.key for swept in sweep_all(pair.store, tasks, write=write) for item in swept.objects)
+        raise KilledError
+
+    it = Sweeper(pair.store, pair.name, RULES, run)
+    plan = it.plan()
+    assert plan.sweeps
+    with pytest.raises(KilledError):
+        it.carry_out(plan, write=True)
+    assert stored
+    return len(stored)
+
+
+def test_every_moment_in_the_window_stays(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession
+) -> None:
+    """Writers go on; sweeps in a row, a process killed at random, one killed before it commits, its orphans deleted."""
+    topic = make_topic(partitions=PARTITIONS, config=CLEANED)
+    writer = Writer(kafka.bootstrap, topic, random.Random(11))
+    writer.round()
+    sections: dict[str, Any] = {"grace": {"rewrite": "0s"}}
+    merge(sections, QUICK)
+    pair = new_pair([topic], **sections)
+    pair.start("a", first="a")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.wait(0.15):
+            writer.round()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    rng = random.Random(12)
+    address = StoreAddress(root=pair.root, settings=pair.store_settings)
+    try:
+        killed = pair.begin("retention", "--execute", "--horizon", "1s", "--min-gain", "0", "--master", "local[1,4]")
+        time.sleep(3 + 3 * rng.random())
+        gone = 0
+        for _ in range(3):
+            it = sweeper(spark, address, pair.name, RULES)
+            outcomes = it.carry_out(it.plan(), write=True)
+            assert [outcome.note for outcome in outcomes if outcome.failed] == []
+            gone += sum(outcome.swept.records for outcome in outcomes if outcome.note is None)
+            time.sleep(rng.random())
+        assert gone > 0
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+        left = leave_behind(pair)
+        janitor = Janitor(spark, address, pair.name, Rules(grace=0))
+        pair.store.delete([info.key for info in pair.store.list(layout.pins_prefix(pair.name))])  # as if they had ended
+        tidied = {outcome.step.action: outcome for outcome in janitor.execute(janitor.plan())}
+        assert tidied[Action.ORPHANS].count >= left
+    finally:
+        done.set()
+        thread.join()
+    ends = {(topic, partition): 0 for partition in range(PARTITIONS)}
+    for record in writer.written:
+        ends[topic, record.partition] = max(ends[topic, record.partition], record.offset + 1)
+    pair.wait("all is committed", lambda: pair.covered(ends))
+
+    state = pair.generation(1)
+    assert state is not None
+    assert any(entry.fence for entry in pair.entries(1) if entry.kind is Kind.REWRITE)
+    store, now = mirrored(pair), now_ms(pair.store)
+    begin = next(moment.at for moment in state.moments if moment.seq == state.horizon_seq)
+    for at in [begin, now, *(rng.randint(begin, now) for _ in range(30))]:
+        check(store, pair.name, writer, at)
+    with pytest.raises(RefusedError, match="nothing in the store can be restored as of"):
+        planned(store, pair.name, begin - 1)
+    assert verify(spark, address, pair.name).findings == ()

@@ -1,0 +1,109 @@
+"""Random histories, swept and not swept: what can be restored is the same; and mistakes in the rules are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from sweeping import HISTORIES, Op, play
+
+from backup_avro import fold
+from backup_avro.chain import PartitionKey
+from backup_avro.errors import DamagedError
+from backup_avro.fold import Generation
+from backup_avro.moments import PastState, past_state
+from spark_jobs import sweep, sweep_plan, sweep_records
+from spark_jobs.sweep_plan import SweepTask
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=200, suppress_health_check=_SLOW)
+@given(HISTORIES)
+def test_what_can_be_restored_is_the_same(ops: list[Op]) -> None:
+    """Every moment in the window, every union of generations, every checkpoint; verify finds nothing."""
+    play(ops)
+
+
+def _tombstones_never_wait(_state: object, _key: object, horizon: int, _others: object) -> int:
+    """Other generations are not looked at."""
+    return horizon
+
+
+def _one_too_far(past: Generation) -> PastState:
+    """The horizon is taken for the last offset below it."""
+    found = past_state(past)
+    return replace(found, offsets={key: offset + 1 for key, offset in found.offsets.items()})
+
+
+def _no_cuts(_requests: object) -> Mapping[PartitionKey, int]:
+    """Checkpoints that are open are not looked at."""
+    return {}
+
+
+def _tells(_self: Generation, _key: PartitionKey, _offset: int) -> bool:
+    """Nobody asks whether a cut lies below the horizon."""
+    return True
+
+
+def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
+    """Tombstones go whatever stays of older records."""
+    for tombstone in self.waiting:
+        tombstone.older.clear()
+    return _CHOOSE(self, task)
+
+
+_CHOOSE = sweep_records._Found.choose
+
+
+def _first_is_newest(masks: Callable[..., Any]) -> Callable[..., Any]:
+    """Each key keeps its oldest record."""
+    return lambda *some: iter(list(masks(*some))[::-1])
+
+
+_NOW = ("sweep", 0, 0.0, 1000, False)
+_BEGIN: list[Op] = [("burst", 0, ((0, False),)), ("turn",)]
+_AGAIN: list[Op] = [("burst", 0, ((0, False), (0, False), (1, False))), ("read", 0, 0)]
+_BEHIND: list[Op] = [("turn",), ("burst", 0, ((0, True),)), ("read", 0, 0), ("burst", 0, ((1, False),)), ("read", 0, 0)]
+_ASKED: list[Op] = [("burst", 0, ((1, False),)), ("ask",), ("burst", 0, ((0, False), (1, False))), ("read", 0, 0)]
+_SHARED: list[Op] = [("burst", 0, ((0, False), (1, False), (2, False))), ("read", 0, 0)]
+_DELETED: list[Op] = [("burst", 0, ((0, True), (0, True))), ("read", 0, 0), ("sweep", 0, 0.6, 1000, False)]
+_EXACTLY: list[Op] = [*_AGAIN, ("burst", 0, ((1, False), (0, False))), ("read", 0, 0), ("sweep", 1, 0.0, 1000, False)]
+
+_MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
+    "a tombstone goes though an older value is in another generation": (
+        [*_BEGIN, *_BEHIND, _NOW],
+        [(sweep_plan, "_settled", _tombstones_never_wait)],
+    ),
+    "the horizon is one too far": ([*_BEGIN, *_EXACTLY], [(sweep, "past_state", _one_too_far)]),
+    "an open checkpoint is not looked at": (
+        [*_BEGIN, *_ASKED, _NOW, ("reach", 0)],
+        [(sweep, "open_cuts", _no_cuts), (Generation, "tells", _tells)],
+    ),
+    "a tombstone goes before what it deletes": (
+        [*_BEGIN, *_SHARED, *_DELETED],
+        [(sweep_records._Found, "choose", _all_chosen)],
+    ),
+    "what was taken for orphans is committed after all": (
+        [*_BEGIN, *_AGAIN, (*_NOW, (("tidy",),))],
+        [(fold, "_check_sweep", lambda *_: None)],
+    ),
+    "the oldest record of a key is kept": (
+        [*_BEGIN, *_AGAIN, _NOW],
+        [(sweep_records, "_records", _first_is_newest(sweep_records._records))],
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", _MISTAKES)
+def test_a_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history that the property holds for, until the mistake is made."""
+    ops, wrong = _MISTAKES[mistake]
+    play(ops)
+    for where, name, function in wrong:
+        monkeypatch.setattr(where, name, function)
+    with pytest.raises((AssertionError, DamagedError)):
+        play(ops)
