@@ -194,7 +194,8 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
                 f"{piece.topic.name}-{piece.key.partition} reaches up to offset {piece.end}, not to {offset}",
                 remedy="leave the bound out for all there is",
             )
-        _check_horizon((states[number] for number in piece.generations), piece.key, offset)
+        needed = {one.generation for one in piece.slices if one.low < offset}
+        _check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
         base_end = max(states[number].positions[piece.key].base.end for number in piece.generations)
         warning = piece.warning if offset > piece.sound else None
         if offset < base_end:
