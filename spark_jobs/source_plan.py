@@ -195,6 +195,9 @@ def _slim(slices: Iterable[Slice], firsts: dict[str, Part] | None = None) -> tup
     found = []
     for key, group in wanted.items():
         item = group[0].item
+        if len(item.parts) == 1:
+            found += group
+            continue
         if key not in firsts:
             firsts[key] = min(item.parts, key=lambda part: part.start)
         parts = {part.start: part for part in (firsts[key], *(piece.part for piece in group))}
