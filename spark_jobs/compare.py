@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from backup_avro.chain import PartitionKey, Topic
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 _DELETE_RETENTION: Final = "delete.retention.ms"
 _DAY_MS: Final = 86_400_000
 _BACKUP: Final = ("backup", "topic")
+_PATIENCE_S: Final = 600.0
+"""How long a topic is read beyond the cut for the keys in doubt."""
+_FEWEST, _MOST = 5, 100_000
+"""Findings of a partition, and of all, that are told in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class TopicTask:
     read_committed: bool
     store: StoreAddress
     cluster: Cluster
+    named: int = NAMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,7 @@ class GenerationTask:
     expired: str | None
     compacted: bool
     store: StoreAddress
+    named: int = NAMED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +144,9 @@ def against_topic(
         lost = reader.lost(states)
         states = [state for state in states if state.number not in lost]
         wanted = None if topics is None else frozenset(topics)
-        selection = select(states, wanted=lambda topic: wanted is None or topic.name in wanted)
+        selection = select(
+            states, wanted=lambda topic: wanted is None or topic.name in wanted, removed=wanted is not None
+        )
         if wanted is not None:
             _check_wanted(wanted, selection.partitions)
         by_number = {state.number: state for state in states}
@@ -237,7 +245,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
         short = log.end
         suspects = comparison.suspects()
         doubtful = {key for key, one in suspects.items() if one.lacking == 1}
-        newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head())))
+        newer = set() if short is not None else set(_until_empty(doubtful, _seen(log.to_head(_PATIENCE_S))))
         log.look_again()
         now = now_ms(task.store.open())
         facts = Facts(
@@ -248,6 +256,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             compacted=task.compacted,
             expired=_expired(task, now),
             slow=_slow(task, time.monotonic() - began),
+            behind="the topic is written to faster than it can be read" if log.behind else None,
             doubt=task.doubt,
             sound=task.sound,
             short=None
@@ -255,14 +264,14 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             else f"the log ends at offset {short}, below the backup's end: an unclean election has cut it off",
         )
         outcome = verdict(suspects, comparison.different, (set(), newer), facts)
-        named = _first(outcome)
+        named = _first(outcome, task.named)
         keys = _keys(_bodies(reader, _around(task.slices, named)), named)
         rest = [one.second.offset for key, one in named.items() if key not in keys and one.second is not None]
         if rest:
             with RawFetcher(task.cluster.props, read_committed=task.read_committed) as again:
                 log = LiveLog(again, place, topic_id=task.key.topic_id, read_committed=task.read_committed)
                 keys |= _keys(log.below(max(rest) + 1), named)
-    return _result(comparison, outcome, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
 
 
 def _expired(task: TopicTask, now: int) -> str | None:
@@ -414,11 +423,11 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
         expired=task.expired,
     )
     outcome = verdict(suspects, comparison.different, newer, facts)
-    named = _first(outcome)
+    named = _first(outcome, task.named)
     keys: dict[int, bytes | None] = {}
     for side in (0, 1):
         keys |= _keys(_bodies(readers[side], _around(task.slices[side], named)), named)
-    return _result(comparison, outcome, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+    return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
 
 
 # --- what both share --------------------------------------------------------------------------------------------------
@@ -445,9 +454,9 @@ def _until_empty(doubtful: set[int], records: Iterator[Seen]) -> Iterator[int]:
             yield one.key
 
 
-def _first(outcome: Verdict) -> dict[int, Suspect]:
+def _first(outcome: Verdict, count: int) -> dict[int, Suspect]:
     """Return the findings that are told in full."""
-    return dict(list(outcome.findings.items())[:NAMED])
+    return dict(islice(outcome.findings.items(), count))
 
 
 def _around(slices: Iterable[Slice], named: Mapping[int, Suspect]) -> Iterator[Slice]:
@@ -474,6 +483,7 @@ def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dic
 def _result(
     comparison: Comparison,
     outcome: Verdict,
+    named: Mapping[int, Suspect],
     keys: Mapping[int, bytes | None],
     facts: Facts,
     *,
@@ -489,7 +499,7 @@ def _result(
         second_records=comparison.records[1],
         keys=comparison.keys,
         counts=outcome.counts,
-        findings=tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in _first(outcome).items()),
+        findings=tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items()),
         explained=outcome.explained,
         not_judged=outcome.not_judged,
         seconds=seconds,
@@ -507,6 +517,8 @@ def _run(
         return ()
     context = spark.sparkContext
     done = context.accumulator(0)
+    # All findings come to one place.
+    tasks = [replace(task, named=min(NAMED, max(_FEWEST, _MOST // len(tasks)))) for task in tasks]
     with telling(lambda: min(done.value, len(tasks)), None if tell is None else lambda count: tell(count, len(tasks))):
         found = context.parallelize(tasks, len(tasks)).mapPartitions(partial(work, done)).collect()
     return tuple(sorted(found, key=lambda one: (one.topic, one.partition)))

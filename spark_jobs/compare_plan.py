@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from backup_avro.spans import spans
 
-#: Findings that are told in full, per partition; the counts have all.
+#: Findings that are told in full, at most, per partition; the counts have all.
 NAMED: Final = 1000
 _LONGEST_KEY: Final = 120
 _OFFSET: Final = struct.Struct(">q")
@@ -223,8 +223,9 @@ class Facts:
 
     `starts` are the offsets below which a side has nothing because that was deleted. `expired` says why a key may have
     been deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have
-    gone while the second side was read. From offset `sound` on, `doubt` says what is wrong with the first side; `short`
-    that the second one ends below the cut. `compacted`: a cleaner may have dropped records without a key.
+    gone while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says
+    what is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
+    dropped records without a key.
     """
 
     topic: str
@@ -234,6 +235,7 @@ class Facts:
     compacted: bool = True
     expired: str | None = None
     slow: str | None = None
+    behind: str | None = None
     doubt: str | None = None
     sound: int = 0
     short: str | None = None
@@ -286,6 +288,8 @@ def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
     if key < 0 and facts.compacted:
         return "without a key, which a cleaner drops"
+    if one.lacking == 1 and facts.behind is not None:
+        return facts.behind
     if one.kind is Kind.GONE and one.second is None:
         return facts.expired
     return facts.slow if one.kind is Kind.RETURNED else None

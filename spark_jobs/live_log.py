@@ -44,6 +44,7 @@ class LiveLog:
         self._transcoder = best_transcoder()
         self.start = self.at = self._first()
         self.end: int | None = None
+        self.behind = False
         fetcher.assign(place, self.at, topic_id=topic_id)
 
     def _first(self) -> int:
@@ -76,10 +77,18 @@ class LiveLog:
                     remedy="look for a broker that is down, then run it again",
                 )
 
-    def to_head(self) -> Iterator[Segment]:
-        """Yield what there is from `at` on, until nothing newer has come while it was read."""
+    def to_head(self, patience_s: float) -> Iterator[Segment]:
+        """Yield what there is from `at` on, until nothing newer has come while it was read.
+
+        A log that is written to faster than it can be read is given up after `patience_s`: then `behind` is set.
+        """
+        deadline = time.monotonic() + patience_s
         while (end := self.head()) > self.at:
-            yield from self.below(end)
+            for segment in self.below(end):
+                if time.monotonic() > deadline:
+                    self.behind = True
+                    return
+                yield segment
 
     @property
     def _name(self) -> str:

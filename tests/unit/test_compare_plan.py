@@ -85,6 +85,8 @@ def test_what_can_not_be_judged_is_counted() -> None:
     assert compare(keyless, [], compacted=False).counts == {Kind.GONE: 1}
     assert compare(of(V1), [], expired="too old").not_judged == {"too old": 1}
     assert compare(of(V1), of(DEAD), expired="too old").counts == {Kind.GONE: 1}
+    assert compare(of(V1, V2), of(V1), behind="too fast").not_judged == {"too fast": 1}
+    assert compare(of(V1), of(V2), behind="too fast").counts == {Kind.STALE: 1}
     assert compare(of(DEAD), of(V1), slow="too slow").not_judged == {"too slow": 1}
 
 
