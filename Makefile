@@ -71,7 +71,7 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')
 
-bench: setup ## Catch-up against baselines of the same run on a broker of its own, half an hour; QUICK=1 for the main cases
+bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules

@@ -21,8 +21,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
+
 from bench.load import Load, fill
-from bench.measured import Run, spawn
+from bench.measured import Run, spawn, spawn_all
 from bench.servers import BenchKafka
 from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sigv4 import S3Key
@@ -32,6 +34,7 @@ _SMALL = Load(records=2_000_000, size=100)
 _LARGE = Load(records=600_000, size=1000)
 _LONG = Load(records=20_000_000, size=100)
 _WIDE = Load(records=2_000_000, size=100, partitions=64)
+_MANY_OBJECTS = 1_000_000
 _OTHERS = (
     Load(records=2_000_000, size=100, compressible=False),
     Load(records=600_000, size=1000, compressible=False),
@@ -82,8 +85,12 @@ class Bench:
 
     def run(self, load: Load, what: str, once: Callable[[], Run], *, repeat: int | None = None) -> Row:
         """Measure, and print the middle run."""
-        row = Row(case=load.topic, what=what, runs=tuple(once() for _ in range(repeat or self.repeat)))
-        self.rows[load.topic, what] = row
+        return self.note(load.topic, what, [once() for _ in range(repeat or self.repeat)])
+
+    def note(self, case: str, what: str, runs: list[Run]) -> Row:
+        """Keep what was measured, and print the middle run."""
+        row = Row(case=case, what=what, runs=tuple(runs))
+        self.rows[case, what] = row
         middle = row.middle
         _say(
             f"  {what:<22} {middle.rate:>12,.0f} records/s {middle.mb_per_s:>8.0f} MB/s {middle.seconds:>7.2f} s "
@@ -107,6 +114,63 @@ class Bench:
             return replace(run, bytes=sent)  # as all others count, not what was stored
 
         return self.run(load, f"catch-up, {codec}" + (", S3" if s3 else ""), once)
+
+    def workers(self, load: Load, count: int = 2) -> None:
+        """Measure a catch-up with worker processes: how long it takes, and the memory of itself and of a worker."""
+        runs: dict[str, list[Run]] = {}
+        for _ in range(self.repeat):
+            with tempfile.TemporaryDirectory(dir=self.folder) as root:
+                section = json.dumps({"root": Path(root).as_uri()})
+                place = (self.kafka.bootstrap, load.topic, "zstandard", section, "--workers", str(count))
+                for what, run in spawn_all("catch_up", *place).items():
+                    runs.setdefault(what, []).append(run)
+        self.note(load.topic, f"catch-up, {count} workers", runs[""])
+        self.note(load.topic, "the largest worker of it", runs["worker"])
+
+    @property
+    def kept(self) -> str:
+        """The store of the backups that are restored and verified; each load's topic is a pair."""
+        return (self.folder / "kept").as_uri()
+
+    def keep(self, load: Load) -> None:
+        """Make a backup that is complete."""
+        (self.folder / "kept").mkdir(exist_ok=True)
+        section = json.dumps({"root": self.kept})
+        spawn("catch_up", self.kafka.bootstrap, load.topic, "zstandard", section, "--pair", load.topic)
+
+    def restore(self, load: Load, codecs: tuple[str, ...]) -> tuple[Row, list[Row]]:
+        """Measure restores and Kafka's own producer in turn, so that what disturbs the machine disturbs them alike.
+
+        Returns the producer's row, and that of the load for each codec.
+        """
+        theirs: list[Run] = []
+        ours: dict[str, list[Run]] = {}
+        for _ in range(self.repeat):
+            theirs.append(self._perform(load))
+            for codec in codecs:
+                place = (self.kafka.bootstrap, load.topic, load.topic, self.kept, codec)
+                for what, run in spawn_all("restore", *place).items():
+                    ours.setdefault(f"restore, {codec}: {what}", []).append(run)
+        row = self.note(load.topic, "ProducerPerformance", theirs)
+        rows = {what: self.note(load.topic, what, runs) for what, runs in ours.items()}
+        return row, [rows[f"restore, {codec}: load"] for codec in codecs]
+
+    def _perform(self, load: Load) -> Run:
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        topic = NewTopic(f"performance-{secrets.token_hex(4)}", num_partitions=load.partitions, replication_factor=1)
+        for future in admin.create_topics([topic]).values():
+            future.result(30)
+        run = self.kafka.perform(topic.topic, records=load.records, size=load.size)
+        for future in admin.delete_topics([topic.topic]).values():
+            future.result(30)
+        return run
+
+    def verify(self, load: Load) -> Verdict:
+        """Measure a verification on one core."""
+        row = self.run(load, "verify, one process", partial(spawn, "verify", load.topic, self.kept))
+        rate = statistics.median(run.bytes / run.cpu_s for run in row.runs) / 1e6
+        kind = "JSON" if load.compressible else "random"
+        return at_least(f"verify, {load.size} B of {kind}, MB/s of objects per core", rate, 200)
 
 
 def _section(s3: S3Server) -> dict[str, str]:
@@ -158,6 +222,7 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
         yield at_most(f"peak memory, {size}, MB", max(run.peak_mb for run in ours.runs), 300)
         if load is _SMALL:
             yield at_most("CPU seconds, 100 B, against a consumer that counts", _cpu(ours) / _cpu(count), 1 / 3)
+        yield from _back(bench, load)
     if quick:
         return
     (bench.folder / "s3").mkdir()
@@ -169,6 +234,8 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
             bench.catch_up(load, s3=s3)
     finally:
         s3.kill()
+    for load in (_SMALL, _LARGE):
+        bench.workers(load)
     small = bench.rows[_SMALL.topic, "catch-up, zstandard"].middle.rate
     bench.fill(_WIDE)
     bench.baseline(_WIDE, "raw")
@@ -184,6 +251,30 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
         bench.baseline(load, "raw")
         bench.baseline(load, "count-tuned")
         bench.catch_up(load)
+        if not load.compressible:
+            bench.keep(load)
+            yield bench.verify(load)
+    yield from _many(bench)
+
+
+def _back(bench: Bench, load: Load) -> Iterator[Verdict]:
+    """Restore a load, and verify it."""
+    bench.keep(load)
+    theirs, (plain, _) = bench.restore(load, ("none", "zstd"))
+    yield at_least(f"restore, {load.size} B, against ProducerPerformance", plain.middle.rate / theirs.middle.rate, 1.0)
+    yield bench.verify(load)
+
+
+def _many(bench: Bench) -> Iterator[Verdict]:
+    """Plan over a generation of a million objects."""
+    (bench.folder / "many").mkdir()
+    place = ((bench.folder / "many").as_uri(), str(_MANY_OBJECTS))
+    case = f"{_MANY_OBJECTS:,} objects"
+    spawn("many_objects", "make", *place)
+    bench.note(case, "retention plan", [spawn("many_objects", "retention", *place)])
+    run = bench.note(case, "restore plan", [spawn("many_objects", "restore", *place)]).middle
+    yield at_most(f"restore plan over {case}, s", run.seconds, 30)
+    yield at_most(f"restore plan over {case}, peak MB", run.peak_mb, 1000)
 
 
 def _alone(bench: Bench) -> Iterator[Verdict]:

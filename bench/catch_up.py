@@ -1,34 +1,44 @@
 """A generation from its claim until all is committed: `python -m bench.catch_up BOOTSTRAP TOPIC CODEC STORE`.
 
-STORE is the `store` section of a configuration, as JSON.
+STORE is the `store` section of a configuration, as JSON. `--pair NAME`: the generation is completed, for a restore.
+`--workers N`: that many processes read too, as with `scan.workers`; what the largest of them took is told as well.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import threading
 import time
 import uuid
+from dataclasses import replace
 
-from backup_avro.chain import Opening
-from bench.measured import measured, report
+from backup_avro.chain import Entry, Kind, Opening
+from bench.measured import measured, report, tree_peak_mb
 from controller.config import Config
 from controller.guard import GuardedCluster
-from controller.wiring import pipeline_policy_of, store_of
-from sink.chain.writer import Identity, claim
+from controller.wiring import pipeline_policy_of, store_of, workers_of
+from sink.chain.writer import Identity, claim, now_ms
+from sink.commit import complete_entry
 from sink.pipeline import Phase, Pipeline
 from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
+from sink.worker import Workers
 
 
 def main() -> None:
     """Run once."""
-    bootstrap, topic, codec, section = sys.argv[1:5]
+    parser = argparse.ArgumentParser(prog="bench.catch_up", description=__doc__)
+    for name in ("bootstrap", "topic", "codec", "store"):
+        parser.add_argument(name)
+    parser.add_argument("--pair")
+    parser.add_argument("--workers", type=int, default=0)
+    words = parser.parse_args()
+    bootstrap, topic, codec, section = words.bootstrap, words.topic, words.codec, words.store
     config = Config.model_validate(
         {
-            "pair": f"bench-{uuid.uuid4().hex[:8]}",
+            "pair": words.pair or f"bench-{uuid.uuid4().hex[:8]}",
             "instance": "a",
             "instances": ["a", "b"],
             "kafka": {"bootstrap.servers": bootstrap},
@@ -43,6 +53,8 @@ def main() -> None:
     abort = threading.Event()
     opening = Opening(isolation_level="read_committed", codec=codec, sync=uuid.uuid4().hex)
     writer = claim(store, who, 1, opening=opening, reason="bench", stop=abort)
+    props = {"bootstrap.servers": bootstrap}
+    workers = Workers(workers_of(config, props), words.workers) if words.workers else None
     pipeline = Pipeline(
         writer=writer,
         store=store,
@@ -51,6 +63,7 @@ def main() -> None:
         transcoder=best_transcoder(),
         policy=pipeline_policy_of(config),
         abort=abort,
+        workers=workers,
     )
 
     def work() -> tuple[int, int]:
@@ -70,7 +83,15 @@ def main() -> None:
             raise error
         return pipeline.report().records, pipeline.report().bytes
 
-    report(measured(work))
+    run = measured(work)
+    if workers is not None:
+        report(replace(run, peak_mb=tree_peak_mb()), what="worker")
+        workers.close()
+    report(run)
+    if words.pair is not None:
+        # Nobody writes to the topic: it is at head still.
+        writer.append(Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0, head_at=now_ms(store)))
+        writer.append(complete_entry("bench"))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -44,22 +45,60 @@ def measured(work: Callable[[], tuple[int, int]]) -> Run:
     return Run(records=records, bytes=size, seconds=seconds, cpu_s=cpu_s, peak_mb=_peak_mb())
 
 
-def _peak_mb() -> float:
+def _peak_mb(pid: int | str = "self") -> float:
     """Return the most memory that was resident; `ru_maxrss` would know the parent's before the program was loaded."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0.0
+    return int(next((line for line in lines if line.startswith("VmHWM")), "VmHWM 0").split()[1]) / 1024
 
 
-def report(run: Run) -> None:
-    """Print a run for `spawn`."""
-    sys.stdout.write(json.dumps(asdict(run)) + "\n")
+def tree_cpu_s() -> float:
+    """Return the processor time so far of this process, of all below it, and of those of them that have ended."""
+    fields = [_stat(pid)[11:15] for pid in _tree()]
+    return sum(int(number) for four in fields for number in four) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_peak_mb() -> float:
+    """Return the most memory that was resident in one Python process below this one; none counts as 0."""
+    return max((_peak_mb(pid) for pid in _tree() if pid != os.getpid() and _stat(pid)[-1] != "java"), default=0.0)
+
+
+def _tree() -> list[int]:
+    """Return this process and all below it."""
+    parents = {int(path.name): int(_stat(int(path.name))[1]) for path in Path("/proc").glob("[0-9]*")}
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on, and the name at the end; zeros if it has just ended."""
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(") ")
+    except OSError:
+        return ["0"] * 60
+    return [*rest.split(), name.partition("(")[2]]
+
+
+def report(run: Run, what: str = "") -> None:
+    """Print a run for `spawn`, or one of several for `spawn_all`, which tells them apart by `what`."""
+    sys.stdout.write(json.dumps({**asdict(run), "what": what}) + "\n")
 
 
 def spawn(module: str, *arguments: str) -> Run:
     """Run a module of this package in a process of its own and return what it reports."""
+    return list(spawn_all(module, *arguments).values())[-1]
+
+
+def spawn_all(module: str, *arguments: str) -> dict[str, Run]:
+    """Run a module of this package in a process of its own and return all that it reports."""
     ended = subprocess.run(
         [sys.executable, "-m", f"bench.{module}", *arguments], capture_output=True, text=True, check=False, timeout=900
     )
     if ended.returncode:
         raise RuntimeError(f"bench.{module} {' '.join(arguments)} failed:\n{ended.stdout}{ended.stderr}"[-4000:])
-    return Run(**json.loads(ended.stdout.splitlines()[-1]))
+    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    return {line.pop("what"): Run(**line) for line in lines}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import resource
+import subprocess
 from pathlib import Path
 
+from bench.measured import Run
 from controller.sandbox.kafka import KafkaServer
 
 _SETTINGS = {
@@ -23,3 +27,34 @@ class BenchKafka(KafkaServer):
 
     def _command(self) -> list[str]:
         return [*self._java(*_JVM), "kafka.Kafka", "server.properties"]
+
+    def perform(self, topic: str, *, records: int, size: int) -> Run:
+        """Fill a topic with Kafka's own `ProducerPerformance`: random values of a size, without keys or compression.
+
+        `seconds` are its own, without the start of its JVM, which its processor time has in it.
+        """
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run(
+            [
+                *self._java("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC"),
+                *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records)),
+                *("--record-size", str(size), "--throughput", "-1", "--producer-props", "acks=all"),
+                *("batch.size=1000000", "linger.ms=20", f"bootstrap.servers={self.bootstrap}"),
+            ],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+        rates = re.findall(rf"^{records} records sent, ([0-9.]+) records/sec", ended.stdout, re.MULTILINE)
+        if ended.returncode or not rates:
+            raise RuntimeError(f"ProducerPerformance failed:\n{ended.stdout}{ended.stderr}"[-4000:])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return Run(
+            records=records,
+            bytes=records * size,
+            seconds=records / float(rates[-1]),
+            cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            peak_mb=0.0,
+        )

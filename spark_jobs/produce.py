@@ -18,12 +18,10 @@ Here every error is final: discard the producer, and go on as after a crash.
 from __future__ import annotations
 
 import functools
-import struct
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-import google_crc32c
 import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.net.compat import KafkaNetClient
@@ -33,15 +31,7 @@ from kafka.structs import TopicPartition
 from backup_avro.errors import PermanentError, TransientError
 from sink.source.client_config import Value, for_kafka_python, servers_of
 from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError, ClusterUnreachableError
-
-# Magic 2 (KIP-98): the CRC at 17 covers everything from the attributes at 21 on; the producer's state is at 43.
-_CRC: Final = struct.Struct(">I")
-_CRC_AT: Final = 17
-_COVERED_AT: Final = 21
-_ATTRIBUTES_LOW_AT: Final = 22
-_TRANSACTIONAL: Final = 0x10
-_STATE: Final = struct.Struct(">qhi")
-_STATE_AT: Final = 43
+from sink.transcode.choice import best_bodies
 
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
 TRANSACTION_TIMEOUT_MS: Final = 180_000
@@ -71,7 +61,7 @@ class ReadyRecords:
     __slots__ = ("_buffer", "_records", "base_sequence", "producer_epoch", "producer_id")
 
     def __init__(self, data: bytes, records: int) -> None:
-        self._buffer = data
+        self._buffer: bytes | bytearray = data
         self._records = records
         self.producer_id = -1
         self.producer_epoch = -1
@@ -81,13 +71,13 @@ class ReadyRecords:
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
     ) -> None:
         """Write who sends the batch into its header; the CRC follows. Retries send the same bytes."""
-        stamped = bytearray(self._buffer)
-        _STATE.pack_into(stamped, _STATE_AT, producer_id, producer_epoch, base_sequence)
-        if transactional:
-            stamped[_ATTRIBUTES_LOW_AT] |= _TRANSACTIONAL
-        covered = bytes(memoryview(stamped)[_COVERED_AT:])
-        _CRC.pack_into(stamped, _CRC_AT, google_crc32c.value(covered))
-        self._buffer = bytes(stamped)
+        self._buffer = best_bodies().stamped(
+            self._buffer,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
 
     def next_offset(self) -> int:
@@ -98,7 +88,7 @@ class ReadyRecords:
         """Return the size of the whole batch."""
         return len(self._buffer)
 
-    def buffer(self) -> bytes:
+    def buffer(self) -> bytes | bytearray:
         """Return what goes over the wire."""
         return self._buffer
 

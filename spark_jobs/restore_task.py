@@ -22,7 +22,7 @@ class Pace:
     batch_records: int = 20_000
     compression: Compression = Compression.ZSTD
     in_flight_bytes: int = 8 * 1024 * 1024
-    commit_bytes: int = 32 * 1024 * 1024
+    commit_bytes: int = 256 * 1024 * 1024
     commit_seconds: float = 5.0
     answer_seconds: float = 60.0
     bytes_per_second: float | None = None

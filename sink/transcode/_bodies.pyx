@@ -28,6 +28,7 @@ from sink.transcode._wire cimport (
     MAX_TIMESTAMP_AT,
     NO_MEMORY,
     PRODUCER_AT,
+    TRANSACTIONAL,
     Verdict,
     __builtin_sub_overflow,
     make_room,
@@ -614,7 +615,7 @@ def survey(const uint8_t[::1] data, int64_t count, bytes head):
 
 
 def stamp(bytearray data, int64_t producer_id, int32_t producer_epoch, int32_t base_sequence, bint transactional):
-    """Write a producer into the header of a finished batch, in place, and the CRC that follows from it."""
+    """Write a producer into the header of a finished batch, in place, and the CRC that it then has."""
     cdef uint8_t[::1] view = data
     cdef size_t size = view.shape[0]
     cdef uint8_t *at
@@ -626,6 +627,5 @@ def stamp(bytearray data, int64_t producer_id, int32_t producer_epoch, int32_t b
         at[PRODUCER_AT + 8] = <uint8_t>(producer_epoch >> 8)
         at[PRODUCER_AT + 9] = <uint8_t>producer_epoch
         put32(at + PRODUCER_AT + 10, <uint32_t>base_sequence)
-        if transactional:
-            at[COVERED_AT + 1] |= 0x10
+        at[COVERED_AT + 1] = at[COVERED_AT + 1] & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
         put32(at + CRC_AT, tandem_crc32c(at + COVERED_AT, size - COVERED_AT, _crc_hardware))

@@ -83,7 +83,7 @@ def compress(data: bytes, codec: Compression) -> tuple[bytes, Compression]:
 
 
 def with_producer(
-    data: bytes, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
 ) -> bytes:
     """Return a batch that is the given one but sent by this producer; the CRC is computed again."""
     out = bytearray(data)

@@ -59,7 +59,10 @@ class Survey:
 
 
 class BodyWorker(Protocol):
-    """Works on bodies: the `count` uncompressed records of blocks. Stateless and safe to call from several threads."""
+    """Works on bodies, the `count` uncompressed records of blocks, and on batches that come of them.
+
+    Stateless and safe to call from several threads.
+    """
 
     name: str
 
@@ -83,4 +86,10 @@ class BodyWorker(Protocol):
 
     def survey(self, body: bytes, count: int) -> Survey | None:
         """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
+        ...
+
+    def stamped(
+        self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> bytes | bytearray:
+        """See `batch.with_producer`."""
         ...

@@ -110,6 +110,14 @@ class CompiledBodies:
             disorder=disorder,
         )
 
+    def stamped(
+        self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> bytes | bytearray:
+        """See `batch.with_producer`."""
+        stamped = bytearray(data)
+        _bodies.stamp(stamped, producer_id, producer_epoch, base_sequence, transactional)
+        return stamped
+
 
 def _place(start: bytes) -> tuple[bytes, str, int] | None:
     """Return topic and partition at the start of a body, encoded and decoded; None if they are not there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sink.transcode import content_hash, reverse
-from sink.transcode.batch import Compression
+from sink.transcode.batch import Compression, with_producer
 from sink.transcode.bodies import Advanced, BuiltBatch, Survey
 
 
@@ -44,3 +44,15 @@ class PlainBodies:
         """Leave it to whoever looks at each record."""
         del body, count
         return None
+
+    def stamped(
+        self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+    ) -> bytes | bytearray:
+        """See `batch.with_producer`."""
+        return with_producer(
+            data,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            transactional=transactional,
+        )

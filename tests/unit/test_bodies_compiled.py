@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from backup_avro.errors import DamagedError
 from backup_avro.record import Record, decode_body, encode, encode_prefix
 from sink.transcode import _bodies, content_hash
-from sink.transcode.batch import Compression, with_producer
+from sink.transcode.batch import Compression
 from sink.transcode.bodies import BuiltBatch
 from sink.transcode.choice import best_bodies
 from sink.transcode.compiled_bodies import CompiledBodies
@@ -178,19 +178,16 @@ def test_a_survey_tells_what_the_records_are(records: list[Record], data: st.Dat
 def test_a_producer_is_put_in(
     records: list[Record], producer: int, epoch: int, sequence: int, transactional: bool
 ) -> None:
-    """In place, as the plain way does it with copies."""
+    """As the plain way does it, in a copy; and out again."""
     (batch,) = COMPILED.build_batches(
         whole(records), len(records), max_batch_bytes=1 << 20, max_batch_records=100, compression=Compression.NONE
     )
-    data = bytearray(batch.data)
-    _bodies.stamp(data, producer, epoch, sequence, transactional)
-    assert data == with_producer(
-        batch.data,
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
+    state = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    sent = COMPILED.stamped(batch.data, **state, transactional=transactional)
+    assert sent == PLAIN.stamped(batch.data, **state, transactional=transactional)
+    back = COMPILED.stamped(sent, producer_id=-1, producer_epoch=-1, base_sequence=-1, transactional=False)
+    assert back == batch.data
+    assert sent != batch.data
 
 
 def test_a_batch_shorter_than_its_header_is_a_mistake() -> None:

@@ -1,0 +1,91 @@
+"""A restore by Spark, phase by phase: `python -m bench.restore BOOTSTRAP TOPIC PAIR STORE COMPRESSION`.
+
+STORE is a folder's address. Restores into `TOPIC.restored`, which is deleted again. The phases are told apart by what
+they announce; processor time is that of this process and all below it, memory that of the largest Python worker.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+from confluent_kafka.admin import AdminClient
+
+from bench.measured import Run, report, tree_cpu_s, tree_peak_mb
+from sink.chain.reader import ChainReader
+from sink.object_store import StoreSettings
+from sink.transcode.batch import Compression
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore import Told, restore
+from spark_jobs.restore_choice import Options
+from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_target import Target
+from spark_jobs.restore_task import Pace
+from spark_jobs.session import session
+
+_SUFFIX = ".restored"
+
+
+@dataclass(slots=True)
+class _Clock(Told):
+    """When each phase began, and the processor time until then."""
+
+    began: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def phase(self, text: str) -> None:
+        """Note it."""
+        self.began[text] = (time.perf_counter(), tree_cpu_s(), tree_peak_mb())
+
+    def run(self, phase: str, after: str, records: int, size: int) -> Run:
+        """Return what happened between two phases."""
+        (begin, cpu, _), (end, cpu_after, peak) = self.began[phase], self.began[after]
+        return Run(records=records, bytes=size, seconds=end - begin, cpu_s=cpu_after - cpu, peak_mb=peak)
+
+
+def main() -> None:
+    """Run once; report one line for each phase."""
+    bootstrap, topic, pair, root, compression = sys.argv[1:6]
+    address = StoreAddress(root=root, settings=StoreSettings())
+    target = Target({"bootstrap.servers": bootstrap})
+    options = Options(naming=Naming(suffix=_SUFFIX), pace=Pace(compression=Compression[compression.upper()]))
+    clock = _Clock()
+    clock.phase("starting Spark")
+    with session(name="bench") as spark:
+        # The first task pays for the start of the workers; a restore is not charged for it.
+        spark.sparkContext.parallelize(range(4), 4).map(_warm).collect()
+        found = restore(
+            spark,
+            address,
+            ChainReader(address.open(), pair),
+            target,
+            options,
+            now=lambda: int(time.time() * 1000),
+            tell=clock,
+        )
+        clock.phase("end")
+    if found.mismatches:
+        raise RuntimeError(f"the target is not what was loaded: {found.mismatches}")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic + _SUFFIX]).values():
+        future.result(30)
+    size = sum(
+        piece.part.end - piece.part.start
+        for plan in found.plan.topics
+        for item in plan.partitions
+        for piece in item.slices
+    )
+    report(clock.run("starting Spark", "planning", found.records, size), what="start of Spark")
+    report(clock.run("planning", "loading", found.records, size), what="plan, topics")
+    report(clock.run("loading", "verifying", found.records, size), what="load")
+    report(clock.run("verifying", "setting the recorded config", found.records, size), what="check")
+
+
+def _warm(number: int) -> int:
+    import spark_jobs.restore_load  # noqa: F401, PLC0415 - in the worker
+
+    return number
+
+
+if __name__ == "__main__":
+    main()
