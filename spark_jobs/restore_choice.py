@@ -20,13 +20,22 @@ from spark_jobs.state import Found, Wish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exactly:
+    """A plan that was made before: its hash, and the chain entries that it rests on (generation -> entry)."""
+
+    hash: str
+    generation: int
+    basis: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the user chose. `replication_factor` None: as recorded, at most the number of brokers.
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
     number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together. With
-    `leaves_record` the store gets a record of the restore and its offset map.
+    `leaves_record` the store gets a record of the restore and its offset map. `exactly`: only this plan will do.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -42,6 +51,7 @@ class Options:
     keep_load_config: bool = False
     consent: bool = False
     leaves_record: bool = True
+    exactly: Exactly | None = None
     replication_factor: int | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -79,10 +89,10 @@ def _plan(reader: ChainReader, options: Options, found: Found) -> RestorePlan:
 def plan_again(
     reader: ChainReader,
     options: Options,
-    state: PlanState,
+    state: PlanState | Exactly,
     finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
 ) -> RestorePlan | None:
-    """Return the plan of `state`, a run that did not end, if it is what is asked for now.
+    """Return the plan of `state`, a run that did not end or a file, if it is what is asked for now.
 
     It is made from the chain entries that it rested on: the backup may have grown since, and been merged. `finish` adds
     what the target decides.
@@ -92,14 +102,14 @@ def plan_again(
     try:
         for plan in _candidates(reader, options, state):
             finished = finish(plan)
-            if finished.hash == state.plan:
+            if finished.hash == (state.hash if isinstance(state, Exactly) else state.plan):
                 return finished
     except (ConfigError, RefusedError, DamagedError):
         return None
     return None
 
 
-def _candidates(reader: ChainReader, options: Options, state: PlanState) -> Iterator[RestorePlan]:
+def _candidates(reader: ChainReader, options: Options, state: PlanState | Exactly) -> Iterator[RestorePlan]:
     """Yield what the user may have planned then. Raises what planning raises."""
     if options.checkpoint is not None:
         upto = state.basis.get(state.generation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from backup_avro.errors import RefusedError
@@ -10,7 +10,7 @@ from sink.chain.reader import ChainReader
 from spark_jobs import progress as marks
 from spark_jobs import restore_plan
 from spark_jobs.progress import PlanState, Progress, State
-from spark_jobs.restore_choice import Options, plan_again, plan_of
+from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
 from spark_jobs.restore_plan import RestorePlan, TargetTopic
 from spark_jobs.restore_target import Target
 
@@ -36,15 +36,15 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
     """
-    plan = plan_of(reader, options)
+
+    def finish(plan: RestorePlan) -> RestorePlan:
+        there = target.look(topic.target for topic in plan.topics)
+        return restore_plan.shaped(plan, options.shape, there, count=options.partitions)
+
+    plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
     found = target.progress(settled=False)
     names = {topic.target for topic in plan.topics}
     targets = target.look(names)
-
-    def finish(plan: RestorePlan) -> RestorePlan:
-        return restore_plan.shaped(plan, options.shape, targets, count=options.partitions)
-
-    plan = finish(plan)
     rivals = sorted(
         (
             state
@@ -55,6 +55,8 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
         reverse=True,
     )
     for state in rivals:
+        if options.exactly is not None and state.plan != options.exactly.hash:
+            continue
         again = plan_again(reader, options, state, finish)
         if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
             refuse_if_cut(found, again, targets)
@@ -76,6 +78,19 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
             remedy="delete the topics as well, or restore into others",
         )
     return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+
+
+def _exactly(
+    reader: ChainReader, options: Options, exactly: Exactly, finish: Callable[[RestorePlan], RestorePlan]
+) -> RestorePlan:
+    reader.refresh(tolerant=True)
+    plan = plan_again(reader, options, exactly, finish)
+    if plan is None:
+        raise RefusedError(
+            f"the plan {exactly.hash[:16]} can't be made again from generation {exactly.generation}",
+            remedy="its chain entries are gone or were swept, or the target has changed; plan again with --plan",
+        )
+    return plan
 
 
 def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[marks.TaskProgress]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import backup
 from controller.cli.restore_groups import groups
-from controller.cli.restore_options import Excluded, KeyFormat, options_of, shape_of
+from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
 from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import target_properties
 
@@ -134,6 +135,13 @@ def restore(
         bool, typer.Option("--yes", help="Agree that the recorded retention deletes old records at once.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; touch nothing.")] = False,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="Write the plan to a new file, for --apply; no more.")
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
+    ] = None,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -183,10 +191,15 @@ def restore(
         consent=yes,
         replication_factor=replication_factor,
     )
+    if apply is not None:
+        options = replace(planned(apply, options, pair=name), consent=yes)
     address = StoreAddress(root=place, settings=settings)
     reader = ChainReader(address.open(), name)
-    if dry_run:
-        show_plan(prepare(reader, target, options), options, output_, now=_now())
+    if dry_run or plan is not None:
+        prepared = prepare(reader, target, options)
+        if plan is not None:
+            write_plan(plan, prepared.plan, options)
+        show_plan(prepared, options, output_, now=_now())
         return
     # Before Spark starts: most of what can be refused is refused at once.
     prepared = prepare(reader, target, options)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from backup_avro.moments import parse_moment
 if TYPE_CHECKING:
     from spark_jobs.partitioner import Partitioner
     from spark_jobs.restore_choice import Options
+    from spark_jobs.restore_plan import RestorePlan
     from spark_jobs.restore_shape import Shape
 
 
@@ -129,6 +132,31 @@ def shape_of(
         latest=latest,
         tombstones=tombstones,
     )
+
+
+def planned(file: Path, given: Options, *, pair: str) -> Options:
+    """Return the options of a plan's file. ConfigError if it can't be read, or anything was chosen besides."""
+    from spark_jobs import restore_file  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.restore_choice import Options  # noqa: PLC0415 - likewise
+
+    if replace(given, consent=False) != Options():
+        raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--apply {file}: can't be read: {error.strerror}") from error
+    return restore_file.decode(data, f"--apply {file}", pair=pair)
+
+
+def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
+    """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it. Raises ConfigError."""
+    from spark_jobs import restore_file  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            out.write(restore_file.encode(plan, options))
+    except OSError as error:
+        raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
 
 
 def decode_key(option: str, text: str, form: KeyFormat) -> bytes:

@@ -158,15 +158,20 @@ def test_keys_times_and_states(case: Case, topic_name: str) -> None:
     assert restored("only", only) == rows_of(items[13:15])
 
 
-def test_the_command(case: Case, topic_name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Options reach the records; a pattern names the target; the rate is kept."""
+def test_the_command(case: Case, topic_name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Options reach the records, by way of a plan in a file; a pattern names the target; the rate is kept."""
     items = records(topic_name, 0, range(100), keys=10)
     backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)], block_records=20)
     backup.commit(items)
     backup.complete()
     places = ("--root", case.root, "--pair", PAIR, "--target-bootstrap-servers", case.kafka.bootstrap)
     changes = ("--map-pattern", r"(.*)=\1.p", "--exclude-key", "key-3", "--latest-per-key", "--rate", "1MiB")
-    code = run(["restore", *places, *changes, "-o", "json"])
+    file = str(tmp_path / "plan.json")
+    assert run(["restore", *places, *changes, "--plan", file]) == ExitCode.OK
+    backup.commit(records(topic_name, 0, range(100, 120), keys=10))  # not in the plan
+    assert run(["restore", *places, "--apply", file, "--suffix", ".x"]) == ExitCode.USAGE
+    capsys.readouterr()
+    code = run(["restore", *places, "--apply", file, "-o", "json"])
     shown = capsys.readouterr()
     assert code == ExitCode.OK, shown.err
     assert "without records with one of 1 keys" in shown.err

@@ -9,10 +9,11 @@ import pytest
 from backup_avro.errors import ConfigError
 from controller import log
 from controller.cli.main import run
-from controller.cli.restore_options import Excluded, KeyFormat, options_of, shape_of
+from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
 from controller.cli.target import target_properties
 from spark_jobs.partitioner import Partitioner
-from spark_jobs.restore_choice import Options
+from spark_jobs.restore_choice import Exactly, Options
+from spark_jobs.restore_plan import RestorePlan
 from spark_jobs.restore_shape import NOTHING, Shape
 
 
@@ -139,6 +140,24 @@ def test_changes(tmp_path: Path) -> None:
     span = _shape(filter_timestamp="2026-05-04T10:00:00Z..")
     assert (span.since, span.before) == (1777888800000, None)
     assert _shape(filter_timestamp="..2026-05-04T10:00:00Z").before == 1777888800000
+
+
+def test_plans_in_files(tmp_path: Path) -> None:
+    """A file is for its owner, and never overwritten; with --apply nothing else is chosen."""
+    file = tmp_path / "plan"
+    plan = RestorePlan(
+        pair="shop", generation=1, seq=3, basis={1: 3}, topics=(), incomplete=(), hash="abc", shape=NOTHING
+    )
+    write_plan(file, plan, Options(generation=1))
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ConfigError, match="exists"):
+        write_plan(file, plan, Options())
+    found = planned(file, Options(consent=True), pair="shop")
+    assert found == Options(generation=1, exactly=Exactly(hash="abc", generation=1, basis={1: 3}))
+    with pytest.raises(ConfigError, match="--apply goes with no option"):
+        planned(file, Options(generation=1), pair="shop")
+    with pytest.raises(ConfigError, match="can't be read"):
+        planned(tmp_path / "other", Options(), pair="shop")
 
 
 def test_moments_and_bounds() -> None:

@@ -14,7 +14,7 @@ from backup_avro.errors import ConfigError, RefusedError
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
 from sink.transcode.batch import Compression
-from spark_jobs import restore_plan
+from spark_jobs import restore_file, restore_plan
 from spark_jobs.partitioner import Partitioner
 from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_choice import Options, plan_again, plan_of
@@ -261,6 +261,34 @@ def test_whatever_is_changed_makes_another_plan(store: ObjectStore, change: dict
     assert found.hash != plan.hash
     assert found.hash == restore_plan.shaped(_planned(store), shape, {}).hash
     assert len(found.warnings()) > len(plan.warnings())
+
+
+def test_a_plan_in_a_file(store: ObjectStore) -> None:
+    """All that was chosen comes back, and the plan that is made of it is that very one, though the backup has grown."""
+    backup = _backup(store, TopicSpec("orders"))
+    options = Options(
+        naming=Naming(patterns=(("(.*)", r"\1.x"),), suffix=".r"),
+        topics=("orders",),
+        until={("orders", 0): 30},
+        shape=Shape(keys=frozenset({b"", b"\xff"}), excluded=frozenset({b"k"}), since=3, latest=True),
+        bytes_per_second=7,
+        replication_factor=1,
+    )
+    plan = restore_plan.shaped(plan_of(ChainReader(store, PAIR), options), options.shape, {})
+    data = restore_file.encode(plan, options)
+    found = restore_file.decode(data, "here", pair=PAIR)
+    assert replace(found, exactly=None) == options
+    assert found.exactly is not None
+    backup.commit(records("orders", 0, range(40, 50)))
+    reader = ChainReader(store, PAIR)
+    again = plan_again(reader, found, found.exactly, lambda item: restore_plan.shaped(item, found.shape, {}))
+    assert again is not None
+    assert again.hash == plan.hash
+    with pytest.raises(ConfigError, match="of pair shop, not of other"):
+        restore_file.decode(data, "here", pair="other")
+    for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
+        with pytest.raises(ConfigError, match="is no plan"):
+            restore_file.decode(wrong, "here", pair=PAIR)
 
 
 def test_names_by_pattern() -> None:

@@ -1,0 +1,113 @@
+"""A restore's plan in a file: what was chosen, and on which chain entries it rests. Pure.
+
+The file names no object. The plan is made anew from those chain entries, and must come out with the same hash.
+It holds keys that `--key` and `--exclude-key` named.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict
+from typing import Any, Final
+
+from backup_avro.chain_json import VERSION, Fields
+from backup_avro.errors import ConfigError, DamagedError
+from spark_jobs.partitioner import Partitioner
+from spark_jobs.restore_choice import Exactly, Options
+from spark_jobs.restore_plan import Naming, RestorePlan
+from spark_jobs.restore_shape import Shape
+
+_KIND: Final = "tandem restore plan"
+
+
+def encode(plan: RestorePlan, options: Options) -> bytes:
+    """Return the bytes of the file."""
+    shape = asdict(options.shape)
+    shape["keys"] = None if options.shape.keys is None else _dump_keys(options.shape.keys)
+    shape["excluded"] = _dump_keys(options.shape.excluded)
+    document = {
+        "v": VERSION,
+        "kind": _KIND,
+        "pair": plan.pair,
+        "hash": plan.hash,
+        "generation": plan.generation,
+        "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
+        "naming": asdict(options.naming),
+        "topics": options.topics,
+        "state": {
+            "generation": options.generation,
+            "at": options.at,
+            "commit": options.commit,
+            "checkpoint": options.checkpoint,
+        },
+        "until": [[topic, number, offset] for (topic, number), offset in sorted(options.until.items())],
+        "shape": shape,
+        "partitions": options.partitions,
+        "bytes_per_second": options.bytes_per_second,
+        "keep_load_config": options.keep_load_config,
+        "replication_factor": options.replication_factor,
+    }
+    return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
+
+
+def decode(data: bytes, where: str, *, pair: str) -> Options:
+    """Return the options of the file, which name its plan. ConfigError if it is none, or another pair's."""
+    try:
+        options, of_pair = _decode(data, where)
+    except (DamagedError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{where} is no plan of a restore: {error}", remedy="make one with --plan FILE") from error
+    if of_pair != pair:
+        raise ConfigError(f"{where} is a plan of pair {of_pair}, not of {pair}", remedy="name that pair, or plan anew")
+    return options
+
+
+def _decode(data: bytes, where: str) -> tuple[Options, str]:
+    fields = Fields.of_bytes(data, where)
+    if fields.take("kind", str) != _KIND:
+        raise ValueError("it is of another kind")
+    naming = fields.take("naming", dict)
+    state = fields.take("state", dict)
+    shape = fields.take("shape", dict)
+    topics = fields.take("topics", list, None)
+    basis: dict[str, Any] = fields.take("basis", dict)
+    options = Options(
+        exactly=Exactly(
+            hash=fields.take("hash", str),
+            generation=fields.take("generation", int),
+            basis={int(number): int(seq) for number, seq in basis.items()},
+        ),
+        naming=Naming(**{**naming, "patterns": tuple((str(a), str(b)) for a, b in naming["patterns"])}),
+        topics=None if topics is None else tuple(map(str, topics)),
+        **state,
+        until={(str(topic), int(number)): int(offset) for topic, number, offset in fields.take("until", list)},
+        shape=_load_shape(shape),
+        partitions=fields.take("partitions", int, None),
+        bytes_per_second=fields.take("bytes_per_second", int, None),
+        keep_load_config=fields.take("keep_load_config", bool),
+        replication_factor=fields.take("replication_factor", int, None),
+    )
+    of_pair: str = fields.take("pair", str)
+    fields.end()
+    return options, of_pair
+
+
+def _load_shape(document: dict[str, Any]) -> Shape:
+    partitioner = document["partitioner"]
+    keys = document["keys"]
+    return Shape(
+        **{
+            **document,
+            "partitioner": None if partitioner is None else Partitioner(partitioner),
+            "keys": None if keys is None else _load_keys(keys),
+            "excluded": _load_keys(document["excluded"]),
+        }
+    )
+
+
+def _dump_keys(keys: frozenset[bytes]) -> list[str]:
+    return [base64.b64encode(key).decode() for key in sorted(keys)]
+
+
+def _load_keys(found: list[str]) -> frozenset[bytes]:
+    return frozenset(base64.b64decode(text, validate=True) for text in found)
