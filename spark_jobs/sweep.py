@@ -74,6 +74,10 @@ class Sweeper:
 
     def plan(self) -> SweepPlan:
         """Look at the chains and at open checkpoints. Raises DamagedError: what can't be read can't be judged."""
+        return self._plan(None)
+
+    def _plan(self, at: int | None) -> SweepPlan:
+        """Plan with the horizon of `at`, by default now."""
         known = checkpoints.listing(self._store, self._pair)
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
@@ -84,7 +88,7 @@ class Sweeper:
         cuts = open_cuts(item.request for item in known.checkpoints if item.outcome is None)
         self._reader.refresh()
         states = self._reader.history()
-        at = now_ms(self._store)
+        at = now_ms(self._store) if at is None else at
         sweeps: list[GenerationSweep] = []
         left: list[Left] = []
         for state in states:
@@ -115,15 +119,18 @@ class Sweeper:
     def carry_out(self, plan: SweepPlan, *, write: bool, tell: Tell = lambda _: None) -> list[SweepOutcome]:
         """Sweep, or with `write` False only measure what a sweep would do, and put nothing into the store.
 
-        A pin keeps what is read: the chain named all of it when it was planned, and grace times are longer than plans.
+        A pin keeps what is read, so it is put first, and then the chain is looked at again.
         """
         outcomes = []
         for sweep in plan.sweeps:
             pinned = [sweep.generation] if write else []
             with pins.held(self._store, self._pair, pinned, owner=PIN_OWNER):
-                for outcome in self._sweep(sweep, write=write):
-                    outcomes.append(outcome)
-                    tell(outcome)
+                left = [sweep] if not write else self._plan(plan.at).sweeps
+                for again in left:
+                    if again.generation == sweep.generation:
+                        for outcome in self._sweep(again, write=write):
+                            outcomes.append(outcome)
+                            tell(outcome)
         return outcomes
 
     def _sweep(self, sweep: GenerationSweep, *, write: bool) -> Iterator[SweepOutcome]:

@@ -179,6 +179,7 @@ def test_moments_before_the_horizon_are_not_offered() -> None:
     first = next(moment for moment in state.moments if moment.seq == 5)
     assert moment_at([state], first.at) == (state, first)
     assert window_from(state) == first.at
+    assert window_from(Chain().open().state) is None
     assert horizon_at(state, first.at - 1) is None
     with pytest.raises(RefusedError, match="nothing in the store can be restored") as refused:
         moment_at([state], first.at - 1)
@@ -449,6 +450,18 @@ def test_what_was_merged_meanwhile_is_dropped(store: MemoryStore) -> None:
     assert "merged meanwhile" in (outcome.note or "")
     assert len(store.objects) == stored + 1
     assert ChainReader(store, PAIR).load(1).horizon_seq == 0
+
+
+def test_what_was_deleted_before_the_pin_is_not_read(store: MemoryStore) -> None:
+    """The chain is looked at again behind the pin."""
+    backup = busy(store)
+    it = sweeper(store)
+    plan = it.plan()
+    first = next(iter(backup.writer.state.objects))
+    backup.append(Kind.REWRITE, replaced=(first,))
+    store.delete([first])
+    (outcome,) = it.carry_out(plan, write=True)
+    assert (outcome.note, outcome.swept.records) == (None, 10)
 
 
 def test_a_conflict_with_a_commit_is_no_conflict(store: MemoryStore) -> None:
