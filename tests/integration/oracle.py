@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,10 +14,10 @@ from doubles import MemoryStore
 from instances import Pair
 from witness import Row, rows_of
 
-from backup_avro.selection import Selection
+from backup_avro.selection import Selection, whole
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
-from sink.object_store import ObjectStore
+from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_plan import Naming, RestorePlan
 
@@ -30,6 +31,8 @@ CLEANED = {
 }
 _LATE_MS = 5_000
 """What the broker had confirmed so long before a moment is in it: a flush interval, and a machine that is busy."""
+
+_COPIES = 20
 
 State = dict[int, dict[bytes, bytes]]
 
@@ -104,11 +107,19 @@ def state_of(rows: list[Row]) -> State:
 
 
 def mirrored(pair: Pair) -> ObjectStore:
-    """All that the pair has in the store now, in memory: a hundred plans read every chain a hundred times."""
-    copy = MemoryStore(clock_ms=now_ms(pair.store), step_ms=0)
-    for info in pair.store.list(f"{pair.name}/"):
-        copy.put_if_absent(info.key, pair.store.get(info.key))
-    return copy
+    """All that the pair has in the store now, in memory: a hundred plans read every chain a hundred times.
+
+    The pair goes on meanwhile, and deletes what it merged: copied again until all that the chains name is there.
+    """
+    for _ in range(_COPIES):
+        copy = MemoryStore(clock_ms=now_ms(pair.store), step_ms=0)
+        for info in list(pair.store.list(f"{pair.name}/")):
+            with suppress(ObjectMissingError):
+                copy.put_if_absent(info.key, pair.store.get(info.key))
+        states = ChainReader(copy, pair.name).refresh()
+        if all(copy.head(key) is not None for state in states if whole(state) for key in state.objects):
+            return copy
+    raise AssertionError(f"the pair changed what it has during each of {_COPIES} copies")
 
 
 def planned(store: ObjectStore, pair: str, at: int) -> RestorePlan:
