@@ -130,12 +130,13 @@ def _assumed(older: Generation, key: PartitionKey, newer: Iterable[Generation]) 
 def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms: int) -> frozenset[int]:
     """Return the sealed generations that are kept for deeper windows: the newest `count`, and what is not as old yet.
 
-    `now` is ms by the store's clock; if that is set back they are kept longer. What is let go in part counts no more.
+    `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. What is let go
+    in part counts no more.
     """
     kept = sorted(
         (g for g in generations if g.sealed and g.clearing is None and g.cleared is None), key=lambda g: -g.number
     )
-    young = (g.number for g in kept if g.sealed_at is not None and now - g.sealed_at < age_ms)
+    young = (g.number for g in kept if age_ms and g.sealed_at is not None and now - g.sealed_at < age_ms)
     return frozenset(g.number for g in kept[:count]).union(young)
 
 

@@ -1,0 +1,51 @@
+"""`python -m kills --kills 30`: two restores on a real broker, half of the kills in each. Exit code 3: not the same."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from controller.sandbox.kafka import KafkaServer
+from kills.campaign import SOURCES, Campaign, WrongError
+
+WRONG = 3
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="kills", description="Kill a restore again and again, and compare.")
+    parser.add_argument("--kills", type=int, default=30, help="how many, in two restores (default 30)")
+    parser.add_argument("--records", type=int, default=60_000, help="of each topic (default 60000)")
+    parser.add_argument("--seed", type=int, default=None, help="of what is killed when; default: a new one")
+    words = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if words.seed is None else words.seed
+    folder = Path(tempfile.mkdtemp(prefix="tandem-kills-"))
+    _say(f"seed {seed}, in {folder}")
+    dice = random.Random(seed)
+    kafka = KafkaServer(folder / "kafka")
+    kafka.start()
+    try:
+        for partitions, kills in ((SOURCES, words.kills // 2), (SOURCES + 3, words.kills - words.kills // 2)):
+            campaign = Campaign(kafka, folder, partitions, kills, words.records, dice, _say)
+            _say(campaign.run())
+    except WrongError as error:
+        _say(f"wrong: {error}\nkept: {folder}")
+        return WRONG
+    finally:
+        kafka.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Kills at random, and what must be there in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from build_backup import PAIR, Backup, TopicSpec
+from test_restore import read_all, rows_of
+
+from backup_avro.record import Record
+from controller.sandbox.kafka import KafkaServer
+from sink.object_store import open_store
+from spark_jobs.partitioner import Partitioner, chooser
+
+SOURCES = 4
+_KEYS = 500
+_ANSWER_S = 300.0
+
+
+class Victim(StrEnum):
+    """What is killed with SIGKILL."""
+
+    DRIVER = "driver"
+    EXECUTOR = "executor"
+    WORKER = "worker"
+    BROKER = "broker"
+
+
+_LOTS = [Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER]
+
+
+class WrongError(Exception):
+    """The target is not what was backed up."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One driver process and all that it starts: they share a session, whatever process groups they make."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, log: Path, *arguments: str) -> Run:
+        """Start one."""
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "kills.driver", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        run = cls(process)
+        threading.Thread(target=run.read, daemon=True).start()
+        return run
+
+    def read(self) -> None:
+        """Collect what it says."""
+        assert self.process.stdout is not None
+        self.lines.extend(iter(self.process.stdout.readline, ""))
+
+    def said(self, text: str) -> bool:
+        """Whether a line begins with `text`."""
+        return any(line.startswith(text) for line in self.lines)
+
+    @property
+    def over(self) -> bool:
+        """Whether the driver has ended."""
+        return self.process.poll() is not None
+
+    def members(self, what: str) -> list[int]:
+        """Return the processes of its session that have `what` in their command lines."""
+        found = []
+        for pid in self._session():
+            with suppress(OSError):
+                if what in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
+                    found.append(pid)
+        return found
+
+    def kill(self) -> None:
+        """End all of it."""
+        for pid in self._session():
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _session(self) -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError, ValueError, IndexError):
+                    if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == self.process.pid:
+                        yield int(entry.name)
+
+
+def history(topic: str, count: int) -> list[Record]:
+    """Return what the topic held: keys where the Java producer puts them, over and over, with gaps in the offsets."""
+    choose = chooser(Partitioner.MURMUR2, SOURCES)
+    ends = [0] * SOURCES
+    found = []
+    for number in range(count):
+        key = f"key-{number % _KEYS}".encode()
+        partition = choose(key)
+        ends[partition] += 1 + number % 3
+        found.append(
+            Record(
+                topic=topic,
+                partition=partition,
+                offset=ends[partition],
+                timestamp=1_700_000_000_000 + number,
+                key=key,
+                value=None if number % 11 == 0 else b"%d" % number,
+            )
+        )
+    return sorted(found, key=lambda item: (item.partition, item.offset))
+
+
+@dataclass(slots=True)
+class Campaign:
+    """Restores one backup into a target with `partitions`, killing `kills` times."""
+
+    kafka: KafkaServer
+    folder: Path
+    partitions: int
+    kills: int
+    count: int
+    dice: random.Random
+    say: Callable[[str], None]
+    done: Counter[Victim] = field(default_factory=Counter)
+
+    def run(self) -> str:
+        """Kill, let it end, compare. Returns a line of figures; raises WrongError."""
+        topic = f"killed-{self.partitions}"
+        written = history(topic, self.count)
+        root = self.folder / topic
+        root.mkdir()
+        backup = Backup.claim(
+            open_store(f"file://{root}"), topics=[TopicSpec(topic, partitions=SOURCES)], block_records=200
+        )
+        backup.commit(written)
+        backup.complete()
+        target = f"{topic}.restored"
+        arguments = (f"file://{root}", PAIR, self.kafka.bootstrap, target, str(self.partitions))
+        log = self.folder / f"{topic}.log"
+        began = time.monotonic()
+        old: list[Run] = []
+        runs = 1
+        run = Run.start(log, *arguments)
+        try:
+            while sum(self.done.values()) < self.kills:
+                self._await_trouble(run, log)
+                if run.over:
+                    raise WrongError(f"it ended before it was killed {self.kills} times: give it more records")
+                victim = self.dice.choice(
+                    [Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER]
+                )
+                if not self._kill(victim, run):
+                    continue
+                self.done[victim] += 1
+                self.say(f"{sum(self.done.values())}: {victim}, {run.lines[-1].strip() if run.lines else 'starting'}")
+                if victim is Victim.DRIVER:
+                    old.append(run)  # its executors go on as zombies for a while
+                    run = Run.start(log, *arguments)
+                    runs += 1
+                    for before in old[:-2]:
+                        before.kill()
+            if run.process.wait(_ANSWER_S) != 0:
+                raise WrongError(f"the last run failed: {log.read_text()[-2000:]}")
+            time.sleep(0.5)
+            report = json.loads(run.lines[-1])
+        finally:
+            for item in (*old, run):
+                item.kill()
+        if report["mismatches"] or report["records"] != len(written):
+            raise WrongError(f"its own check says {report}")
+        self._compare(written, target)
+        kinds = ", ".join(f"{number} {victim}" for victim, number in sorted(self.done.items()))
+        return (
+            f"{SOURCES} to {self.partitions} partitions: {len(written)} records, {sum(self.done.values())} kills "
+            f"({kinds}), {runs} runs, {time.monotonic() - began:.0f} s: 0 lost, 0 twice, 0 out of order"
+        )
+
+    def _await_trouble(self, run: Run, log: Path) -> None:
+        """Wait until it is at work, mostly; now and then it is hit before."""
+        deadline = time.monotonic() + _ANSWER_S
+        early = self.dice.random() < 0.15
+        while not early and not run.said("loading") and not run.over:
+            if time.monotonic() > deadline:
+                raise WrongError(f"a run did not come to loading: {log.read_text()[-2000:]}")
+            time.sleep(0.05)
+        time.sleep(self.dice.uniform(0.2, 4.0))
+
+    def _kill(self, victim: Victim, run: Run) -> bool:
+        match victim:
+            case Victim.BROKER:
+                self.kafka.kill()
+                time.sleep(self.dice.uniform(0.0, 3.0))
+                self.kafka.start()
+                return True
+            case Victim.DRIVER:
+                run.process.kill()
+                run.process.wait()
+                return True
+            case Victim.EXECUTOR:
+                found = run.members("CoarseGrainedExecutorBackend")
+            case Victim.WORKER:
+                found = run.members("pyspark.daemon")
+        if not found:
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(self.dice.choice(found), signal.SIGKILL)
+        return True
+
+    def _compare(self, written: Sequence[Record], target: str) -> None:
+        choose = chooser(Partitioner.MURMUR2, self.partitions)
+        for number in range(self.partitions):
+            rows = read_all(self.kafka.bootstrap, target, number)
+            if self.partitions == SOURCES:
+                if rows != rows_of([item for item in written if item.partition == number]):
+                    raise WrongError(f"{target}-{number} is not what partition {number} was")
+                continue
+            mine = [item for item in written if item.key is not None and choose(item.key) == number]
+            for key in {item.key for item in mine} | {row[1] for row in rows}:
+                if [row for row in rows if row[1] == key] != rows_of([item for item in mine if item.key == key]):
+                    raise WrongError(f"{target}-{number}: key {key!r} is not what it was")

@@ -1,0 +1,76 @@
+"""One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS`.
+
+Executors are processes of their own. Small batches and transactions, so that a run can be hit anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from sink.chain.reader import ChainReader
+from sink.object_store import StoreSettings
+from spark_jobs.partitioner import Partitioner
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore import Told, restore
+from spark_jobs.restore_choice import Options
+from spark_jobs.restore_plan import Naming
+from spark_jobs.restore_shape import Shape
+from spark_jobs.restore_target import Target
+from spark_jobs.restore_task import Pace
+from spark_jobs.session import session
+
+_MASTER = "local-cluster[2,1,1024]"
+_PROPERTIES = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.executor.memory": "512m",
+    # An executor that was killed is no reason to give the job up.
+    "spark.task.maxFailures": "50",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+class _Lines(Told):
+    """Says on stdout where it is."""
+
+    def phase(self, text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def records(self, done: int, of: int) -> None:
+        sys.stdout.write(f"committed {done} of {of}\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Restore, and print what came of it."""
+    root, pair, servers, target, partitions = sys.argv[1:]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    options = Options(
+        naming=Naming(only=target),
+        partitions=int(partitions),
+        shape=Shape(partitioner=Partitioner.MURMUR2),
+        pace=Pace(batch_bytes=20_000, in_flight_bytes=0, commit_seconds=0.2, answer_seconds=20.0),
+    )
+    address = StoreAddress(root=root, settings=StoreSettings())
+    with session(_MASTER, name="kills", extra=_PROPERTIES) as spark:
+        report = restore(
+            spark,
+            address,
+            ChainReader(address.open(), pair),
+            Target({"bootstrap.servers": servers}),
+            options,
+            now=lambda: round(time.time() * 1000),
+            tell=_Lines(),
+        )
+    found = {"records": report.records, "resumed": report.resumed, "mismatches": len(report.mismatches)}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
