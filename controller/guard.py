@@ -25,7 +25,9 @@ class GuardedCluster:
     def guarded(self) -> Sequence[Topic]:
         """Return the guarded topics that exist now, with their configuration."""
         topics = self._config.topics
-        found = [info for info in self._admin.topics(topics.include, topics.patterns) if self._config.guards(info.name)]
+        found = [
+            info for info in self._admin.topics(topics.include, topics.expressions) if self._config.guards(info.name)
+        ]
         missing = frozenset(topics.include) - {info.name for info in found}
         for name in sorted(missing - self._missing):
             _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)

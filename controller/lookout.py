@@ -138,7 +138,7 @@ def _gap(what: str, error: TandemError) -> Gap:
 
 def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> Brokers:
     """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of the cluster."""
-    found = admin.topics(config.topics.include, config.topics.patterns)
+    found = admin.topics(config.topics.include, config.topics.expressions)
     topics = {info.name: info for info in found if config.guards(info.name)}
     guarded = Guarded(
         cluster_id=cluster_id,

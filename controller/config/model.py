@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, f
 from backup_avro.errors import ConfigError
 from controller.config import rules
 from controller.config.kafka import KafkaProperties
+from controller.config.presets import Preset, patterns_of
 from controller.config.values import Duration, DurationOrZero, Name, Rate, Regex, Secret, Size, TopicName
 
 FROM_HOSTNAME: Final = "from-hostname"
@@ -30,7 +31,8 @@ class Section(BaseModel):
 class TopicsSettings(Section):
     """Which topics the pair guards: all in `include` and all that match one of `patterns`, less what `exclude` matches.
 
-    Patterns match whole names. Kafka's internal topics and Tandem's own are never guarded by a pattern.
+    Patterns match whole names. Kafka's internal topics and Tandem's own are never guarded by a pattern. `presets` add
+    the patterns of other systems' topics, see docs/topics.md.
     """
 
     include: tuple[TopicName, ...] = Field(default=(), description="topics by name")
@@ -38,17 +40,25 @@ class TopicsSettings(Section):
     exclude: tuple[Regex, ...] = Field(
         default=(), description="regular expressions; what they match whole is not guarded"
     )
+    presets: tuple[Preset, ...] = Field(
+        default=(), description="systems whose topics are guarded (`schema-registry`, `connect`, `streams`)"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        rules.refuse(rules.topics(self.include, self.patterns, self.exclude))
+        rules.refuse(rules.topics(self.include, self.expressions, self.exclude))
         return self
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The patterns, those of the presets among them."""
+        return (*self.patterns, *patterns_of(self.presets))
 
     def guards(self, topic: str) -> bool:
         """Whether the pair guards `topic`, by name or by pattern."""
         if topic in self.include:
             return True
-        if rules.is_reserved(topic) or not any(re.fullmatch(pattern, topic) for pattern in self.patterns):
+        if rules.is_reserved(topic) or not any(re.fullmatch(pattern, topic) for pattern in self.expressions):
             return False
         return not any(re.fullmatch(pattern, topic) for pattern in self.exclude)
 

@@ -53,7 +53,7 @@ def is_reserved(topic: str) -> bool:
 def topics(include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> Iterator[Problem]:
     """Check that something is guarded and nothing is both listed and excluded."""
     if not include and not patterns:
-        yield "topics", "guards nothing; list topics in topics.include or regular expressions in topics.patterns"
+        yield "topics", "guards nothing; list topics in topics.include, or regular expressions in topics.patterns"
     for name in include:
         if is_reserved(name):
             yield "topics.include", f"{name} belongs to Kafka or Tandem itself and can't be guarded; take it out"
