@@ -38,6 +38,7 @@ _VERSION: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _REPLICAS: Final = 3
 _FOLLOW_S: Final = 0.3
+_FETCH_WAIT_MS: Final = 50
 # librdkafka's own lines, which would go to stderr; of a producer only what is an error: it says each retry.
 _LOG: Final = logging.getLogger(__name__)
 _ERRORS: Final = 3
@@ -279,6 +280,8 @@ class ProgressReader:
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
                 enable_partition_eof=True,
+                # What ends in the marker of a transaction is known to be read only by an answer without records.
+                fetch_wait_max_ms=_FETCH_WAIT_MS,
                 auto_offset_reset="earliest",
                 logger=_LOG,
             )
