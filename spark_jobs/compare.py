@@ -218,7 +218,7 @@ def _topic_task(
         doubt=piece.warning,
         head_at=max(state.head_at(piece.key) for state in used),
         delete_retention_ms=_delete_retention_ms(piece.topic),
-        compacted=_compacts(piece.topic),
+        compacted=piece.topic.compacted,
         read_committed=opening.isolation_level == "read_committed",
         store=address,
         cluster=cluster,
@@ -227,10 +227,6 @@ def _topic_task(
 
 def _delete_retention_ms(topic: Topic) -> int:
     return int(topic.config.get(_DELETE_RETENTION, _DAY_MS))
-
-
-def _compacts(topic: Topic) -> bool:
-    return "compact" in topic.config.get("cleanup.policy", "delete")
 
 
 def compare_topic(task: TopicTask) -> PartitionResult:
@@ -358,7 +354,7 @@ def _overlap(
                 starts=(first.positions[key].log_start, second.positions[key].log_start),
                 cut=cut,
                 expired=_apart(first, second, key, topic),
-                compacted=_compacts(topic),
+                compacted=topic.compacted,
                 store=address,
             )
         )

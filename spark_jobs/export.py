@@ -19,6 +19,7 @@ from spark_jobs.latest import latest_per_key
 from spark_jobs.source import FORMAT, register
 from spark_jobs.source_options import parse_options
 from spark_jobs.state import Found
+from spark_jobs.telling import meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,19 +161,15 @@ def _telling(spark: SparkSession, tell: Tell | None) -> Iterator[None]:
     context = spark.sparkContext
     context.setJobGroup(_GROUP, "writing an export")
     tracker = context.statusTracker()
-    stop = threading.Event()
 
-    def run() -> None:
+    def run(stop: threading.Event) -> None:
         while not stop.wait(_PROGRESS_S):
             jobs = [job for number in tracker.getJobIdsForGroup(_GROUP) if (job := tracker.getJobInfo(number))]
             stages = [stage for job in jobs for number in job.stageIds if (stage := tracker.getStageInfo(number))]
             tell(sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages))
 
-    thread = threading.Thread(target=run, name="export-progress", daemon=True)
-    thread.start()
     try:
-        yield
+        with meanwhile(run, "export-progress"):
+            yield
     finally:
-        stop.set()
-        thread.join()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away again

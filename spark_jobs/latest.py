@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from backup_avro.record import NO_TIMESTAMP
 from backup_avro.spans import Span, spans
 from spark_jobs.arrow import Run
+from spark_jobs.keys import remembered
 from spark_jobs.read import Body
 from spark_jobs.source_options import ALL, Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_DIGEST: Final = 16
-"""Bytes of a digest. Keys that are shorter stand for themselves, so that the two are never taken for each other."""
 
 
 def winners(
@@ -40,8 +37,8 @@ def winners(
     """Yield the records of a partition whose keys are not in `seen`, and put them there.
 
     The bodies come from the newest to the oldest, each with its records in ascending order of offset. Records whose
-    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds a key of less than 16 bytes
-    itself, of a longer one a BLAKE2b digest of 128 bits. `generation` and `item` are where the bodies are stored.
+    times are not wanted count for nothing. Of `bucket` (i, n) see LatestTask. `seen` holds what is `remembered` of the
+    keys. `generation` and `item` are where the bodies are stored.
     """
     number, of = bucket
     for body in bodies:
@@ -58,7 +55,7 @@ def winners(
             key = data[span[6] : span[7]]
             if of > 1 and zlib.crc32(key) % of != number:
                 continue
-            newest[key if len(key) < _DIGEST else blake2b(key, digest_size=_DIGEST).digest()] = span
+            newest[remembered(key)] = span
         kept = [span for key, span in newest.items() if key not in seen]
         seen.update(newest)
         if kept or without:

@@ -39,7 +39,8 @@ from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_prepare import Prepared, check_consent, prepare
 from spark_jobs.restore_survey import Stray, SurveyTask
 from spark_jobs.restore_target import Target
-from spark_jobs.restore_task import LoadTask, Source
+from spark_jobs.restore_task import LoadTask, Pace, Source
+from spark_jobs.telling import meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -270,7 +271,9 @@ class _Run:
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
-        tasks = [self._task(topic, targets, items) for topic in self._plan.topics for items in self._groups(topic)]
+        groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
+        pace, restore = self._pace(len(groups)), self._id(targets) if self._leaves_map else None
+        tasks = [self._task(topic, targets[topic.target], items, pace, restore) for topic, items in groups]
         with self._following():
             found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_load_all).collect()
         return _sound(found)
@@ -289,24 +292,33 @@ class _Run:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
+    def _pace(self, tasks: int) -> Pace:
+        """Return the pace of one of so many tasks."""
+        pace, wanted = self._options.pace, self._options.bytes_per_second
+        if wanted is None:
+            return pace
+        at_once = min(tasks, max(1, int(self._spark.sparkContext.defaultParallelism)))
+        return replace(pace, bytes_per_second=wanted / at_once)
+
     def _task(
-        self, topic: TopicPlan, targets: Mapping[str, TargetTopic], items: Sequence[PartitionSelection]
+        self,
+        topic: TopicPlan,
+        target: TargetTopic,
+        items: Sequence[PartitionSelection],
+        pace: Pace,
+        restore: str | None,
     ) -> LoadTask:
-        pace = self._options.pace
-        if self._options.bytes_per_second is not None:
-            at_once = min(sum(len(self._groups(item)) for item in self._plan.topics), self._parallelism())
-            pace = replace(pace, bytes_per_second=self._options.bytes_per_second / at_once)
         key = items[0].key
         return LoadTask(
             plan=self._plan.hash,
             run=self._run,
             pair=self._plan.pair,
-            restore=self._id(targets) if self._leaves_map else None,
+            restore=restore,
             topic=topic.source.name,
             topic_id=key.topic_id,
             sources=tuple(Source(partition=item.key.partition, slices=item.slices) for item in items),
             target=topic.target,
-            target_topic_id=targets[topic.target].topic_id,
+            target_topic_id=target.topic_id,
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
             shape=self._plan.shape,
             count=topic.count if topic.repartitioned else None,
@@ -319,36 +331,24 @@ class _Run:
             ),
         )
 
-    def _parallelism(self) -> int:
-        """Return how many tasks run side by side."""
-        return max(1, int(self._spark.sparkContext.defaultParallelism))
-
     @contextmanager
     def _following(self) -> Iterator[None]:
         """Tell how many records are committed, as the progress topic has it."""
-        stop = threading.Event()
 
         def tell(progress: Progress) -> None:
             done = sum(item.records + item.left_out for item in progress.of_plan(self._plan.hash))
             self._told.records(done, self._plan.records)
 
-        thread = threading.Thread(
-            target=marks.follow,
-            args=(self._target.props, self._plan.hash, tell),
-            kwargs={"stopped": stop.is_set},
-            name="restore-progress",
-            daemon=True,
-        )
-        thread.start()
-        try:
+        def follow(stop: threading.Event) -> None:
+            marks.follow(self._target.props, self._plan.hash, tell, stopped=stop.is_set)
+
+        with meanwhile(follow, "restore-progress"):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
     def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         self._told.phase("verifying")
         targets = self._target.look(targets)
+        put = _by_place(loaded)
         tasks = [
             CheckTask(
                 target=name,
@@ -363,7 +363,7 @@ class _Run:
             )
             for name, target in targets.items()
             for number, end in target.ends.items()
-            for expected in [_expected(loaded, name, number)]
+            for expected in [tuple(put.get((name, number), ()))]
         ]
         found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect()
         return _sound(found)
@@ -435,7 +435,7 @@ class _Run:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
         notes = list(self._notes[topic.target])
         keyless = sum(item.null_keys for item in mine)
-        if keyless and topic.compacts:
+        if keyless and topic.source.compacted:
             notes.append(
                 f"{keyless} records have no key: a compacted topic takes no new ones like them, and its cleaner drops "
                 "those that were restored"
@@ -449,14 +449,15 @@ class _Run:
         )
 
 
-def _expected(loaded: Iterable[Loaded], target: str, partition: int) -> tuple[Expected, ...]:
-    """Return what the tasks have put into one partition of the target."""
-    return tuple(
-        Expected(what=f"{item.topic}-{item.partition}", records=strand.records, hash=strand.hash, page=item.page)
-        for item in loaded
-        for number, strand in item.strands.items()
-        if (item.target, number) == (target, partition)
-    )
+def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]:
+    """Return what the tasks have put into each partition of the targets."""
+    found: dict[tuple[str, int], list[Expected]] = {}
+    for item in loaded:
+        what = f"{item.topic}-{item.partition}"
+        for number, strand in item.strands.items():
+            put = Expected(what=what, records=strand.records, hash=strand.hash, page=item.page)
+            found.setdefault((item.target, number), []).append(put)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

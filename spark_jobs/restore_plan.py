@@ -170,18 +170,12 @@ class TopicPlan:
             )
         return changes, notes
 
-    @property
-    def compacts(self) -> bool:
-        """Whether the recorded config lets the broker compact the topic."""
-        return "compact" in self._policies()
-
-    def _policies(self) -> list[str]:
-        return [part.strip() for part in self.source.config.get("cleanup.policy", "delete").split(",")]
-
     def expiry(self, now: int) -> Expiry:
         """Return what the recorded retention would delete at `now` (ms), judged by the stored parts' timestamps."""
         retention = int(self.source.config.get("retention.ms", "-1"))
-        if "delete" not in self._policies() or retention < 0:
+        # Where it is not recorded, it is the brokers' own default.
+        deletes = "delete" in self.source.policies or "cleanup.policy" not in self.source.config
+        if not deletes or retention < 0:
             return Expiry()
         cutoff = now - retention
         parts = [piece.part for item in self.partitions for piece in item.slices]

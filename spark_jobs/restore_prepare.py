@@ -36,15 +36,22 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
     """
+    # Before the logs' ends are: what it speaks of lies below them.
+    found = target.progress(settled=False)
+    seen: dict[frozenset[str], dict[str, TargetTopic]] = {}
+
+    def look(plan: RestorePlan) -> dict[str, TargetTopic]:
+        names = frozenset(topic.target for topic in plan.topics)
+        if names not in seen:
+            seen[names] = target.look(names)
+        return seen[names]
 
     def finish(plan: RestorePlan) -> RestorePlan:
-        there = target.look(topic.target for topic in plan.topics)
-        return restore_plan.shaped(plan, options.shape, there, count=options.partitions)
+        return restore_plan.shaped(plan, options.shape, look(plan), count=options.partitions)
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
-    found = target.progress(settled=False)
+    targets = look(plan)
     names = {topic.target for topic in plan.topics}
-    targets = target.look(names)
     rivals = sorted(
         (
             state

@@ -35,7 +35,6 @@ JANITOR: Final = "janitor-"
 #: Whose pins a sweep puts.
 PIN_OWNER: Final = "retention"
 _DELETE: Final = "delete"
-_COMPACT: Final = "compact"
 
 
 def make_plan(seen: Observation, rules: Rules) -> Plan:
@@ -285,12 +284,11 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
 
 def _policy(topic: Topic, rules: Rules) -> int | str | None:
     """Return the limit in ms for a topic whose policy is `delete`, None for a compacted one, else why nothing goes."""
-    policy = _policies(topic)
-    if _COMPACT in policy:
+    if topic.compacted:
         return None
     if topic.removed:
         return "deleted or no longer guarded, so this is their last backup"
-    if policy != {_DELETE}:
+    if topic.policies != {_DELETE}:
         return "their cleanup.policy is not recorded"
     if rules.older_than is not None:
         return rules.older_than
@@ -330,11 +328,7 @@ def _too_much(state: Generation, rules: Rules) -> set[tuple[str, int]]:
 
 
 def _deletes(topic: Topic) -> bool:
-    return _policies(topic) == {_DELETE}
-
-
-def _policies(topic: Topic) -> set[str]:
-    return {name.strip() for name in topic.config.get("cleanup.policy", "").split(",") if name.strip()}
+    return topic.policies == {_DELETE}
 
 
 def _unlimited(state: Generation, policies: Mapping[str, int | str | None]) -> dict[str, list[str]]:

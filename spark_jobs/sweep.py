@@ -26,7 +26,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.object_store import ObjectStore
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, PIN_OWNER
-from spark_jobs.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, is_compacted, open_cuts, plan_sweep
+from spark_jobs.sweep_plan import GenerationSweep, Left, SweepRules, SweepTask, open_cuts, plan_sweep
 from spark_jobs.sweep_records import Swept, sweep_partition
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ class Sweeper:
             others = [other for other in states if other.number != state.number]
             # A log that was kept whole by then was restored whole as of then.
             offsets = {
-                key: offset
-                for key, offset in past_state(past).offsets.items()
-                if is_compacted(past.topics[key.topic_id])
+                key: offset for key, offset in past_state(past).offsets.items() if past.topics[key.topic_id].compacted
             }
             tasks, found = plan_sweep(state, offsets, others=others, cuts=cuts, rules=self._rules)
             left += found

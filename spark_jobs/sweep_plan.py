@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from backup_avro.chain import Opening, Part, PartitionKey, StoredObject, Topic
+from backup_avro.chain import Opening, Part, PartitionKey, StoredObject
 from backup_avro.checkpoint import Request
 from backup_avro.coverage import common_offset
 from backup_avro.fold import Generation
@@ -91,11 +91,6 @@ class GenerationSweep:
     tasks: tuple[SweepTask, ...]
 
 
-def is_compacted(topic: Topic) -> bool:
-    """Whether a topic is compacted, as its recorded configuration says."""
-    return "compact" in {name.strip() for name in topic.config.get("cleanup.policy", "").split(",")}
-
-
 def open_cuts(requests: Iterable[Request]) -> dict[PartitionKey, int]:
     """Return the lowest offset of each partition at which a checkpoint may still be completed."""
     found: dict[PartitionKey, int] = {}
@@ -152,7 +147,7 @@ def plan_sweep(
 def _why_not(state: Generation, key: PartitionKey, limit: int) -> str | None:
     """Say why a partition is not swept, "" if nobody would expect it to be; None if it may be."""
     topic = state.topics[key.topic_id]
-    if not is_compacted(topic):
+    if not topic.compacted:
         return ""
     if topic.removed:
         return "deleted or no longer guarded, so this is their last backup"

@@ -14,8 +14,6 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Final
 
 from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
@@ -33,10 +31,9 @@ from backup_avro.errors import DamagedError
 from backup_avro.spans import spans
 from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
+from spark_jobs.keys import remembered
 from spark_jobs.read import MissingObjectError, check_bytes
 from spark_jobs.sweep_plan import Piece, SweepTask
-
-_DIGEST: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,12 +246,7 @@ def _find(task: SweepTask, source: _Source) -> _Found:
 def _records(body: bytes, count: int) -> Iterator[tuple[int, bytes | None, bool, int]]:
     """Yield offset, key as it is remembered (None: it has none), whether it is a tombstone, and length of a record."""
     for _, start, offset, _, _, key_at, key_from, key_to, value_at, _, _, _, end in spans(body, count):
-        if key_at < 0:
-            key = None
-        elif key_to - key_from < _DIGEST:
-            key = body[key_from:key_to]
-        else:
-            key = blake2b(body[key_from:key_to], digest_size=_DIGEST).digest()
+        key = None if key_at < 0 else remembered(body[key_from:key_to])
         yield offset, key, value_at < 0, end - start
 
 

@@ -138,6 +138,16 @@ class Topic:
     config: dict[str, str]
     removed: bool = False
 
+    @property
+    def policies(self) -> frozenset[str]:
+        """What `cleanup.policy` names; nothing if it was not recorded."""
+        return frozenset(name.strip() for name in self.config.get("cleanup.policy", "").split(",") if name.strip())
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the broker compacts it, as its recorded configuration says."""
+        return "compact" in self.policies
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:

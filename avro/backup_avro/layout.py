@@ -103,7 +103,7 @@ def restore_prefix(pair: str, restore: str) -> str:
     return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
 
 
-def outcome_prefix(pair: str, kind: str) -> str:
+def result_prefix(pair: str, kind: str) -> str:
     """Return how the keys of what verifications, or drills, came to begin."""
     return f"{pair}/results/{kind}-"
 

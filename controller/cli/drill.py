@@ -6,7 +6,6 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,8 +16,9 @@ from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import GenerationOption, TopicsOption
 from controller.cli.restore_shown import telling
-from controller.cli.target import target_properties
+from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
     from backup_avro.outcome import Outcome
@@ -40,22 +40,13 @@ def drill(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
-    ] = None,
-    generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
-    ] = None,
+    topics: TopicsOption = None,
+    generation: GenerationOption = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest.")
     ] = None,
-    target_servers: Annotated[
-        str | None,
-        typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
-    ] = None,
-    target_config: Annotated[
-        Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
-    ] = None,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, help="Of the scratch topics; else as recorded.")
     ] = None,

@@ -12,7 +12,15 @@ from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
-from controller.cli.place import AtOption, CheckpointOption, PairOption, RootOption, backup
+from controller.cli.place import (
+    AtOption,
+    CheckpointOption,
+    GenerationOption,
+    PairOption,
+    RootOption,
+    TopicsOption,
+    backup,
+)
 
 if TYPE_CHECKING:
     from spark_jobs.export import Planned, Report
@@ -32,12 +40,8 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="PATH", help="A new folder; also a URL that this Spark can write to.")
     ],
-    topics: Annotated[
-        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
-    ] = None,
-    generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
-    ] = None,
+    topics: TopicsOption = None,
+    generation: GenerationOption = None,
     at: AtOption = None,
     checkpoint: CheckpointOption = None,
     latest_per_key: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backup_avro.errors import ConfigError
 from controller.cli.context import CONFIG_VARIABLE, invocation, load
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of
 AtOption = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
+]
+TopicsOption = Annotated[
+    list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
+]
+GenerationOption = Annotated[
+    int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
 ]
 CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
 
@@ -41,3 +48,14 @@ def backup(
 
     loaded = load(context, config, overrides)
     return root or loaded.store.root, store_settings(loaded), pair or loaded.pair, loaded.kafka.reveal()
+
+
+def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:
+    """Return old name -> new name from an option that may be repeated. ConfigError names the option."""
+    renamed: dict[str, str] = {}
+    for item in items or ():
+        old, found, new = item.partition("=")
+        if not (old and found and new):
+            raise ConfigError(f"{option} {item!r} is not OLD=NEW")
+        renamed[old] = new
+    return renamed

@@ -13,11 +13,19 @@ from backup_avro.errors import ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
-from controller.cli.place import backup
+from controller.cli.place import (
+    AtOption,
+    CheckpointOption,
+    GenerationOption,
+    PairOption,
+    RootOption,
+    TopicsOption,
+    backup,
+)
 from controller.cli.restore_groups import groups
 from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
 from controller.cli.restore_shown import show_plan, show_report, telling
-from controller.cli.target import target_properties
+from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(groups)
@@ -29,9 +37,7 @@ def restore(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these; else all of the generation.")
-    ] = None,
+    topics: TopicsOption = None,
     to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target of the one topic.")] = None,
     rename: Annotated[
         list[str] | None, typer.Option("--map", metavar="OLD=NEW", help="Target of one topic; may be repeated.")
@@ -43,19 +49,12 @@ def restore(
     suffix: Annotated[
         str, typer.Option("--suffix", help="Appended to all names that no --map gives, e.g. .restored")
     ] = "",
-    generation: Annotated[
-        int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option("--at", metavar="TIME", help="As of then, e.g. 2026-05-04T10:00:00Z; else the newest state."),
-    ] = None,
+    generation: GenerationOption = None,
+    at: AtOption = None,
     commit: Annotated[
         int | None, typer.Option("--commit", min=1, metavar="ENTRY", help="As of this chain entry of the generation.")
     ] = None,
-    checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")
-    ] = None,
+    checkpoint: CheckpointOption = None,
     until: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,17 +113,10 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
-    root: Annotated[
-        str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")
-    ] = None,
-    pair: Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")] = None,
-    target_servers: Annotated[
-        str | None,
-        typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
-    ] = None,
-    target_config: Annotated[
-        Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
-    ] = None,
+    root: RootOption = None,
+    pair: PairOption = None,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, help="For new topics; else as recorded.")
     ] = None,

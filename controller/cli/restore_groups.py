@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +13,8 @@ from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import backup
-from controller.cli.target import target_properties
+from controller.cli.place import PairOption, RootOption, backup, renames
+from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
     from sink.object_store import ObjectStore
@@ -47,15 +46,10 @@ def groups(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Put back what was there before the last --execute.")
     ] = False,
-    root: Annotated[str | None, typer.Option("--root", help="Store, instead of store.root.")] = None,
-    pair: Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")] = None,
-    target_servers: Annotated[
-        str | None,
-        typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
-    ] = None,
-    target_config: Annotated[
-        Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
-    ] = None,
+    root: RootOption = None,
+    pair: PairOption = None,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Set the offsets of consumer groups after a restore, so that they go on at exactly the next record.
@@ -105,14 +99,8 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
 def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> Choice:
     from spark_jobs.group_plan import Choice  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    renamed: dict[str, str] = {}
-    for item in rename or ():
-        old, found, new = item.partition("=")
-        if not (old and found and new):
-            raise ConfigError(f"--map-group {item!r} is not OLD=NEW")
-        renamed[old] = new
     wanted = frozenset(name for item in names or () for name in item.split(",") if name)
-    return Choice(names=wanted or None, renamed=renamed, suffix=suffix)
+    return Choice(names=wanted or None, renamed=renames("--map-group", rename), suffix=suffix)
 
 
 def _show(planned: GroupsPlan, note: str | None, form: OutputFormat) -> None:

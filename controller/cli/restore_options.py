@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from backup_avro.errors import ConfigError
 from backup_avro.moments import parse_moment
+from controller.cli.place import renames
 
 if TYPE_CHECKING:
     from spark_jobs.partitioner import Partitioner
@@ -68,12 +69,7 @@ def options_of(
         )
     moment = None if at is None else parse_moment("--at", at)
     Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
-    renamed: dict[str, str] = {}
-    for item in rename or ():
-        old, found, new = item.partition("=")
-        if not (old and found and new):
-            raise ConfigError(f"--map {item!r} is not OLD=NEW")
-        renamed[old] = new
+    renamed = renames("--map", rename)
     names = tuple(name for item in topics or () for name in item.split(",") if name)
     return Options(
         naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),

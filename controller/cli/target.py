@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from backup_avro.errors import ConfigError
 from controller import log
+
+TargetServersOption = Annotated[
+    str | None,
+    typer.Option("--target-bootstrap-servers", metavar="HOST:PORT", help="Target cluster, else that of `kafka:`."),
+]
+TargetConfigOption = Annotated[
+    Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
+]
 
 
 def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _LOG = structlog.get_logger()
 
 def put(store: ObjectStore, outcome: Outcome) -> None:
     """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store."""
-    prefix = layout.outcome_prefix(outcome.pair, outcome.kind.value)
+    prefix = layout.result_prefix(outcome.pair, outcome.kind.value)
     put_new(store, f"{prefix}{outcome.at:015d}-{secrets.token_hex(8)}.json", encode_outcome(outcome))
     keys = [info.key for info in store.list(prefix)]
     if len(keys) > KEPT:
@@ -28,7 +28,7 @@ def put(store: ObjectStore, outcome: Outcome) -> None:
 
 def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:
     """Return the newest outcome of a kind that can be read, None if there is none. Raises errors of the store."""
-    keys = sorted(info.key for info in store.list(layout.outcome_prefix(pair, kind.value)))
+    keys = sorted(info.key for info in store.list(layout.result_prefix(pair, kind.value)))
     for key in reversed(keys):
         try:
             return decode_outcome(store.get(key), key)

@@ -78,5 +78,5 @@ def test_only_the_newest_are_kept_and_the_latest_is_found() -> None:
 
 def test_their_folder_is_no_instance() -> None:
     """Retention takes what lies beside known folders for an instance's data, and an instance may not be called so."""
-    folder = layout.outcome_prefix("shop", "drill").split("/")[1]
+    folder = layout.result_prefix("shop", "drill").split("/")[1]
     assert folder in layout.FOLDERS
