@@ -6,7 +6,7 @@ Pure: `mono` values are seconds by `sink.clock`, `at` values ms by the store's c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backup_avro.chain import PartitionKey, Position, Taint
 from sink.scan import BaseScan
@@ -22,7 +22,7 @@ class Track:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
 
     `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further because
-    the log was truncated at `cut_at`.
+    the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch).
     """
 
     key: PartitionKey
@@ -42,6 +42,11 @@ class Track:
     lost: str | None = None
     frozen: bool = False
     cut_at: int | None = None
+    began: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Remember where the tail starts."""
+        self.began = (self.offset, self.epoch)
 
     def read(self, *, offset: int, epoch: int) -> None:
         """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none)."""
@@ -66,8 +71,7 @@ class Track:
 
         `lost` is set where records were lost or cut off, which no retention time excuses.
         """
-        sound = self.head_offset if self.recorded is None else self.recorded.offset
-        epoch = self.epoch if self.recorded is None else self.recorded.epoch
+        sound, epoch = self.began if self.recorded is None else (self.recorded.offset, self.recorded.epoch)
         if self.lost is not None:
             return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at, epoch=epoch)
         if self.retention_s is None or self.offset == sound:

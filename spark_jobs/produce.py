@@ -36,6 +36,8 @@ from sink.transcode.choice import best_bodies
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
 TRANSACTION_TIMEOUT_MS: Final = 180_000
 _DELIVERY_TIMEOUT_MS: Final = 120_000
+#: Also the least time between two looks at metadata, of which the start of a load needs three.
+_RETRY_MS: Final = 20
 #: Most bytes in one request, less than the brokers' `socket.request.max.bytes`; a single larger batch goes alone.
 _REQUEST_BYTES: Final = 32 * 1024 * 1024
 
@@ -140,7 +142,7 @@ class BatchProducer:
         servers = servers_of(props)
         try:
             self._producer = KafkaProducer(
-                **config,
+                **{"retry_backoff_ms": _RETRY_MS, **config},
                 transactional_id=transactional_id,
                 transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
                 delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,

@@ -20,6 +20,7 @@ from sink.chain import pins
 from sink.chain.reader import ChainReader
 from spark_jobs import (
     offset_map,
+    restore_append,
     restore_check,
     restore_load,
     restore_plan,
@@ -143,6 +144,8 @@ class _Run:
         self._run = str(uuid.uuid4())
         # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
         self._merged = prepared.resumes.merged if prepared.resumes is not None else ()
+        # How topics that are appended to were configured.
+        self._before: Mapping[str, Mapping[str, str]] = prepared.resumes.before if prepared.resumes is not None else {}
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
 
@@ -180,6 +183,8 @@ class _Run:
         self._told.phase("creating topics")
         brokers = self._target.brokers()
         marks.ensure_topic(self._target.admin, brokers=brokers)
+        if self._plan.append:
+            return self._begin_to_append()
         for topic in self._plan.topics:
             wanted = self._options.replication_factor or min(topic.source.replication_factor, brokers)
             existing = self._prepared.targets.get(topic.target)
@@ -196,6 +201,21 @@ class _Run:
         for existing in targets.values():
             restore_plan.refuse_unless_empty(existing)
         return targets
+
+    def _begin_to_append(self) -> dict[str, TargetTopic]:
+        """Note how the topics are configured, say that this run is at work, fence others, and only then change that."""
+        targets = dict(self._prepared.targets)
+        now_set = self._target.set_on(targets)
+        self._before = restore_append.before_all(targets, now_set, self._prepared.displaces)
+        self._say(State.LOADING, targets)
+        self._fence(self._prepared.displaces)
+        self._hold_off()
+        return targets
+
+    def _hold_off(self) -> None:
+        """Let nothing be compacted or deleted in topics that are appended to."""
+        for topic in self._plan.topics:
+            self._target.admin.alter_config(topic.target, dict(restore_append.config_meanwhile(topic)))
 
     def _survey(self) -> tuple[str, ...]:
         """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""
@@ -239,6 +259,8 @@ class _Run:
         targets = dict(self._prepared.targets)
         self._say(state.state, targets)
         self._fence((state, *self._prepared.displaces))
+        if self._plan.append:
+            self._hold_off()
         # Only now is it certain what the run before this one has committed.
         restore_prepare.refuse_if_cut(self._target.progress(settled=True), self._plan, self._target.look(targets))
         return targets
@@ -254,6 +276,7 @@ class _Run:
             sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
             merged=self._merged,
             at=self._now(),
+            before=self._before,
         )
         others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
         marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])
@@ -283,8 +306,10 @@ class _Run:
 
     @property
     def _leaves_map(self) -> bool:
-        """Whether rows are kept: the check needs them too, where several tasks write into one partition."""
-        return self._options.leaves_record or any(topic.repartitioned for topic in self._plan.topics)
+        """Whether rows are kept: the check needs them too, where a partition holds more than what one task wrote."""
+        return (
+            self._options.leaves_record or self._plan.append or any(topic.repartitioned for topic in self._plan.topics)
+        )
 
     def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
         """Return which source partitions are loaded together, ascending."""
@@ -354,10 +379,11 @@ class _Run:
                 target=name,
                 target_topic_id=target.topic_id,
                 partition=number,
-                start=target.starts[number],
+                start=_lowest(expected, end) if self._plan.append else target.starts[number],
                 end=end,
                 expected=expected,
-                shared=len(expected) > 1,
+                shared=self._plan.append or len(expected) > 1,
+                among_others=self._plan.append,
                 store=self._address,
                 cluster=self._cluster,
             )
@@ -423,13 +449,22 @@ class _Run:
             for notes in self._notes.values():
                 notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
         else:
-            self._told.phase("setting the recorded config")
+            self._told.phase("putting the config back" if self._plan.append else "setting the recorded config")
             for topic in self._plan.topics:
-                changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
+                if topic.appended_to is None:
+                    changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
+                else:
+                    changes = restore_append.put_back(topic, self._before.get(topic.target, {}))
+                    notes = ["appended to what was there; its config is as it was"]
                 refused = self._target.set_config(topic.target, changes)
                 self._notes[topic.target] += notes
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
         self._say(State.FINISHED, targets)
+
+    def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
+        if topic.appended_to is not None:
+            return restore_append.config_after(topic, self._before.get(topic.target, {}))
+        return topic.loading_config() if self._options.keep_load_config else topic.source.config
 
     def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
@@ -444,9 +479,14 @@ class _Run:
             source=topic.source.name,
             target=topic.target,
             partitions=mine,
-            config=topic.loading_config() if self._options.keep_load_config else dict(topic.source.config),
+            config=self._config_of(topic),
             notes=tuple(notes),
         )
+
+
+def _lowest(expected: Iterable[Expected], end: int) -> int:
+    """Return the target offset of the first record, `end` if there is none."""
+    return min((item.first for item in expected if item.first >= 0), default=end)
 
 
 def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]:
@@ -455,7 +495,7 @@ def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]
     for item in loaded:
         what = f"{item.topic}-{item.partition}"
         for number, strand in item.strands.items():
-            put = Expected(what=what, records=strand.records, hash=strand.hash, page=item.page)
+            put = Expected(what=what, records=strand.records, hash=strand.hash, first=strand.first, page=item.page)
             found.setdefault((item.target, number), []).append(put)
     return found
 

@@ -34,11 +34,15 @@ class TargetChangedError(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What one task put there. `page` is the last page of its offset map. `what` names it for people."""
+    """What one task put there, from the target's offset `first` on. `what` names it for people.
+
+    `page` is the last page of the task's offset map.
+    """
 
     what: str
     records: int
     hash: str
+    first: int
     page: str | None
 
 
@@ -46,7 +50,8 @@ class Expected:
 class CheckTask:
     """Read the target's partition from `start` to `end`, its high watermark.
 
-    Unless `shared`, there is nothing in it but what one task has put there, or nothing at all.
+    Unless `shared`, there is nothing in it but what one task has put there, or nothing at all. `among_others`: records
+    that no task has put there are none of ours.
     """
 
     target: str
@@ -56,6 +61,7 @@ class CheckTask:
     end: int
     expected: tuple[Expected, ...]
     shared: bool
+    among_others: bool
     store: StoreAddress
     cluster: Cluster
     stall_seconds: float = 120.0
@@ -80,13 +86,16 @@ class Checked:
         return self.records == self.expected_records and self.hash == self.expected_hash
 
 
+_NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, page=None)
+
+
 def check(task: CheckTask) -> list[Checked]:
     """Read, count and hash what is committed.
 
     Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
     """
     began = time.monotonic()
-    expected = task.expected or (Expected(what="nothing", records=0, hash=content_hash.START.hex(), page=None),)
+    expected = task.expected or (_NOTHING,)
     tallies: _Tallies = _Apart.of(task) if task.shared else _Together()
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
@@ -106,7 +115,7 @@ def check(task: CheckTask) -> list[Checked]:
         )
         for item, tally in zip(expected, found, strict=True)
     ]
-    if task.shared and tallies.strangers:
+    if task.shared and tallies.strangers and not task.among_others:
         checked.append(
             Checked(
                 target=task.target,

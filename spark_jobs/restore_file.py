@@ -46,6 +46,7 @@ def encode(plan: RestorePlan, options: Options) -> bytes:
         "partitions": options.partitions,
         "bytes_per_second": options.bytes_per_second,
         "keep_load_config": options.keep_load_config,
+        "append": options.append,
         "replication_factor": options.replication_factor,
     }
     return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
@@ -85,6 +86,7 @@ def _decode(data: bytes, where: str) -> tuple[Options, str]:
         partitions=fields.take("partitions", int, None),
         bytes_per_second=fields.take("bytes_per_second", int, None),
         keep_load_config=fields.take("keep_load_config", bool),
+        append=fields.take("append", bool, False),
         replication_factor=fields.take("replication_factor", int, None),
     )
     of_pair: str = fields.take("pair", str)

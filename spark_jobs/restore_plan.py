@@ -116,12 +116,21 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """One topic's way from the backup to the target, which has `count` partitions."""
+    """One topic's way from the backup to the target, which has `count` partitions.
+
+    `appended_to`: the config of a target that keeps its own, because it holds other records as well.
+    """
 
     source: Topic
     target: str
     partitions: tuple[PartitionSelection, ...]
     count: int
+    appended_to: Mapping[str, str] | None = None
+
+    @property
+    def final_config(self) -> Mapping[str, str]:
+        """The config of the target after the restore."""
+        return self.source.config if self.appended_to is None else self.appended_to
 
     @property
     def repartitioned(self) -> bool:
@@ -139,12 +148,12 @@ class TopicPlan:
         How large the largest record is, nobody knows before reading: one record may be many times larger than the
         compressed batch it came in. So all that fits a request is let in; the limit costs nothing.
         """
-        recorded = int(self.source.config.get(_MAX_MESSAGE_BYTES, "0"))
+        recorded = int(self.final_config.get(_MAX_MESSAGE_BYTES, "0"))
         return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, _REQUEST_LIMIT))}
 
     def batch_bytes(self, wanted: int) -> int:
-        """Return the size of batches: at most `wanted`, and what the recorded config would let in again."""
-        recorded = int(self.source.config.get(_MAX_MESSAGE_BYTES, wanted))
+        """Return the size of batches: at most `wanted`, and what the later config would let in again."""
+        recorded = int(self.final_config.get(_MAX_MESSAGE_BYTES, wanted))
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
     def compression(self, otherwise: Compression) -> Compression:
@@ -171,10 +180,11 @@ class TopicPlan:
         return changes, notes
 
     def expiry(self, now: int) -> Expiry:
-        """Return what the recorded retention would delete at `now` (ms), judged by the stored parts' timestamps."""
-        retention = int(self.source.config.get("retention.ms", "-1"))
+        """Return what the later retention would delete at `now` (ms), judged by the stored parts' timestamps."""
+        config = self.final_config
+        retention = int(config.get("retention.ms", "-1"))
         # Where it is not recorded, it is the brokers' own default.
-        deletes = "delete" in self.source.policies or "cleanup.policy" not in self.source.config
+        deletes = "delete" in config.get("cleanup.policy", "delete")
         if not deletes or retention < 0:
             return Expiry()
         cutoff = now - retention
@@ -206,6 +216,7 @@ class RestorePlan:
     asked: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     shape: Shape = NOTHING
+    append: bool = False
 
     @property
     def records(self) -> int:
@@ -394,19 +405,34 @@ def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
 
 
 def shaped(
-    plan: RestorePlan, shape: Shape, targets: Mapping[str, TargetTopic], *, count: int | None = None
+    plan: RestorePlan,
+    shape: Shape,
+    targets: Mapping[str, TargetTopic],
+    *,
+    count: int | None = None,
+    append: bool = False,
 ) -> RestorePlan:
-    """Return a plan that changes records on the way: its hash is another one if it does.
+    """Return a plan that changes records on the way, or appends them: its hash is another one if it does.
 
     `count` is the number of partitions that new topics get, None: as many as they had. Raises RefusedError if a topic
     has another number on the target, or would get one, and nobody said how records are put to partitions.
     """
     topics = tuple(_counted(topic, shape, targets.get(topic.target), count) for topic in plan.topics)
     counts = {topic.target: topic.count for topic in topics if topic.repartitioned}
-    if not counts and not shape.selects:
-        return replace(plan, topics=topics)
-    text = f"{plan.hash} {key_hash(shape, counts)}"
-    return replace(plan, topics=topics, shape=shape, hash=hashlib.sha256(text.encode()).hexdigest())
+    changed = plan.hash
+    if counts or shape.selects:
+        changed = _changed(changed, key_hash(shape, counts))
+    if append:
+        changed = _changed(changed, "append")
+        found = {name: target.config for name, target in targets.items()}
+        topics = tuple(replace(topic, appended_to=found.get(topic.target)) for topic in topics)
+    return replace(
+        plan, topics=topics, shape=shape if shape.selects or counts else NOTHING, append=append, hash=changed
+    )
+
+
+def _changed(plan_hash: str, what: str) -> str:
+    return hashlib.sha256(f"{plan_hash} {what}".encode()).hexdigest()
 
 
 def _counted(topic: TopicPlan, shape: Shape, target: TargetTopic | None, count: int | None) -> TopicPlan:
@@ -435,7 +461,8 @@ def refuse_unless_empty(target: TargetTopic) -> None:
         raise RefusedError(
             f"topic {target.name} on the target is not empty: it holds about {count:,} records "
             "that are not of this very plan",
-            remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it",
+            remedy="restore into another topic, e.g. with --suffix .restored, or empty it by deleting it, or add to it "
+            "with --append",
         )
 
 
@@ -458,6 +485,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
         "hash": plan.hash,
         "at": plan.as_of,
         "shape": plan.shape.document(),
+        "append": plan.append,
         "topics": [_describe_topic(topic, targets.get(topic.target), now) for topic in plan.topics],
         "warnings": plan.warnings(),
     }
@@ -473,7 +501,7 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
         "targetPartitions": topic.count,
         "targetEmpty": target is None or target.empty,
         "replicationFactor": topic.source.replication_factor,
-        "config": dict(sorted(topic.source.config.items())),
+        "config": dict(sorted(topic.final_config.items())),
         "configDifferences": {} if target is None else differences(topic.source.config, target.config),
         "records": topic.records,
         "expireAtOnce": {"surely": expiry.surely, "atMost": expiry.at_most},

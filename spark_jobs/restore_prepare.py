@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backup_avro.errors import RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import progress as marks
-from spark_jobs import restore_plan
+from spark_jobs import restore_append, restore_plan
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
 from spark_jobs.restore_plan import RestorePlan, TargetTopic
@@ -29,12 +29,18 @@ class Prepared:
     displaces: tuple[PlanState, ...]
     present: int
 
+    def warnings(self) -> list[str]:
+        """Return what people should know before this is carried out."""
+        found = self.plan.warnings()
+        return found + restore_append.warnings(self.plan, self.targets) if self.plan.append else found
+
 
 def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
-    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
+    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else, unless that is
+    appended to.
     """
     # Before the logs' ends are: what it speaks of lies below them.
     found = target.progress(settled=False)
@@ -47,7 +53,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
         return seen[names]
 
     def finish(plan: RestorePlan) -> RestorePlan:
-        return restore_plan.shaped(plan, options.shape, look(plan), count=options.partitions)
+        return restore_plan.shaped(plan, options.shape, look(plan), count=options.partitions, append=options.append)
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
     targets = look(plan)
@@ -74,11 +80,16 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
                 displaces=tuple(other for other in rivals if other is not state),
                 present=sum(item.records for item in present(found, again, targets)),
             )
-    for topic in plan.topics:
-        existing = targets.get(topic.target)
-        if existing is not None:
-            _refuse_if_finished(found, existing)
-            restore_plan.refuse_unless_empty(existing)
+    if plan.append:
+        restore_append.refuse_unless_appendable(plan, targets, rivals)
+    for existing in () if plan.append else targets.values():
+        _refuse_if_finished(found, existing)
+        restore_plan.refuse_unless_empty(existing)
+    if plan.append and present(found, plan, targets):
+        raise RefusedError(
+            "this very plan was appended to these topics before, wholly or in part",
+            remedy="take another state, or restore into other topics",
+        )
     if present(found, plan, targets):
         raise RefusedError(
             "this very plan was restored into these topics before, and then their records were deleted",
@@ -139,8 +150,10 @@ def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
     ]
     if losses:
         raise RefusedError(
-            f"the recorded retention would delete restored records as soon as it is set ({'; '.join(losses)})",
-            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself",
+            f"the retention would delete restored records as soon as it is set ({'; '.join(losses)})",
+            remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
+            if not plan.append
+            else "agree with --yes, or give the topics a longer retention.ms first",
         )
 
 
@@ -170,4 +183,5 @@ def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
     document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
     document["resumes"] = prepared.resumes is not None
     document["present"] = prepared.present
+    document["warnings"] = prepared.warnings()
     return document

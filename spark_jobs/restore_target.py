@@ -69,6 +69,10 @@ class Target:
         with marks.following(self.props, View.PLANS) as plans, marks.following(self.props, View.COMMITTED) as all_:
             return Progress(plans=plans.catch_up().plans, tasks=all_.catch_up(settled=settled).tasks)
 
+    def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return what is set on the topics themselves, without what they have from their brokers."""
+        return self.admin.config(names, defaults=())
+
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
         """Create the topic, or prepare the empty one that is there, for loading."""
         config = plan.loading_config()

@@ -120,6 +120,9 @@ def restore(
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, help="For new topics; else as recorded.")
     ] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="Add to topics that hold something; they keep their config.")
+    ] = False,
     keep_load_config: Annotated[
         bool, typer.Option("--keep-load-config", help="Leave topics as they were loaded: nothing compacted or deleted.")
     ] = False,
@@ -140,8 +143,8 @@ def restore(
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.
 
     A run that was ended, by whatever, is resumed by giving the same command again: nothing is lost and nothing is
-    there twice. A target that holds anything else is refused (exit code 5). Exit code 3: the target is not what the
-    backup is.
+    there twice. Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
+    is not what the backup is.
     """
     if context.invoked_subcommand is not None:
         return
@@ -179,6 +182,7 @@ def restore(
         ),
         partitions=partitions,
         rate=rate,
+        append=append,
         keep_load_config=keep_load_config,
         consent=yes,
         replication_factor=replication_factor,
@@ -196,7 +200,7 @@ def restore(
     # Before Spark starts: most of what can be refused is refused at once.
     prepared = prepare(reader, target, options)
     check_consent(prepared.plan, options, now=_now())
-    for warning in prepared.plan.warnings():
+    for warning in prepared.warnings():
         output.warn(warning)
     as_of = "" if prepared.plan.as_of is None else f", as of {prepared.plan.as_of}"
     output.note(f"restoring pair {name} from generation {prepared.plan.generation}, entry {prepared.plan.seq}{as_of}")

@@ -52,6 +52,7 @@ def options_of(
     shape: Shape,
     partitions: int | None,
     rate: str | None,
+    append: bool,
     keep_load_config: bool,
     consent: bool,
     replication_factor: int | None,
@@ -66,6 +67,15 @@ def options_of(
     if partitions is not None and shape.partitioner is None:
         raise ConfigError(
             "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
+        )
+    if append and keep_load_config:
+        raise ConfigError(
+            "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"
+        )
+    if append and (partitions is not None or replication_factor is not None):
+        raise ConfigError(
+            "--append goes with neither --partitions nor --replication-factor",
+            remedy="these are for new topics; add to topics that are there",
         )
     moment = None if at is None else parse_moment("--at", at)
     Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
@@ -82,6 +92,7 @@ def options_of(
         shape=shape,
         partitions=partitions,
         bytes_per_second=None if rate is None else _size("--rate", rate),
+        append=append,
         keep_load_config=keep_load_config,
         consent=consent,
         replication_factor=replication_factor,

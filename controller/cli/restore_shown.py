@@ -59,15 +59,18 @@ def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Tabl
 
 def _plan_lines(topic: Mapping[str, Any], options: Options) -> Iterator[str]:
     name = topic["target"]
-    yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; recorded config:"
+    if options.append:
+        yield f"{name}: is added to; its config, during the restore changed so that nothing is compacted or deleted:"
+    else:
+        yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; recorded config:"
     yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
     for key, values in topic["configDifferences"].items():
         yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"
     expire = topic["expireAtOnce"]
     if expire["atMost"] and not options.keep_load_config:
         yield (
-            f"  the recorded retention would delete {expire['surely']} to {expire['atMost']} records at once: "
-            "agree with --yes, or add --keep-load-config"
+            f"  the retention that it gets would delete {expire['surely']} to {expire['atMost']} records at once: "
+            f"agree with --yes{'' if options.append else ', or add --keep-load-config'}"
         )
 
 

@@ -120,6 +120,7 @@ class ClusterAdmin:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
         self._last_seen: KafkaError | None = None
+        self._introduced = False
         config = client_config.for_confluent(props, error_cb=self._saw, logger=_Quiet())
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
@@ -131,7 +132,9 @@ class ClusterAdmin:
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
-        deadline = self._deadline()
+        return self._cluster_id(self._deadline())
+
+    def _cluster_id(self, deadline: float) -> str:
         found = self._call(
             "ask for the id of", "the cluster", lambda: self._admin.describe_cluster(**self._left(deadline)), deadline
         )
@@ -187,19 +190,21 @@ class ClusterAdmin:
                 internal=bool(topic.is_internal),
             )
 
-    def config(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return {topic: {key: value}}: what was set on the topic itself, and the ALWAYS_RECORDED as they take effect.
+    def config(self, names: Iterable[str], *, defaults: Collection[str] = ALWAYS_RECORDED) -> dict[str, dict[str, str]]:
+        """Return {topic: {key: value}}: what was set on the topic itself, and the `defaults` as they take effect.
 
         Raises UnknownTopicError for a topic that does not exist.
         """
         chunks = list(_chunks(sorted(set(names)), _TOPICS_AT_ONCE))
 
         def ask(deadline: float) -> dict[str, dict[str, str]]:
-            return {name: config for chunk in chunks for name, config in self._configs(chunk, deadline)}
+            return {name: config for chunk in chunks for name, config in self._configs(chunk, deadline, defaults)}
 
         return self._again(ask)
 
-    def _configs(self, names: Sequence[str], deadline: float) -> Iterator[tuple[str, dict[str, str]]]:
+    def _configs(
+        self, names: Sequence[str], deadline: float, defaults: Collection[str]
+    ) -> Iterator[tuple[str, dict[str, str]]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         futures = self._sync(
             "describe the config of",
@@ -213,7 +218,7 @@ class ClusterAdmin:
                 {
                     key: entry.value
                     for key, entry in sorted(entries.items())
-                    if entry.value is not None and (key in ALWAYS_RECORDED or _is_set_on_topic(entry))
+                    if entry.value is not None and (key in defaults or _is_set_on_topic(entry))
                 },
             )
 
@@ -337,6 +342,7 @@ class ClusterAdmin:
         The latest offset is the last stable one under `read_committed`. An offset of -1: no record that young.
         """
         deadline = self._deadline()
+        self._introduce(deadline)
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: dict[TopicPartition, tuple[int, int]] = {}
         left = dict(at)
@@ -350,6 +356,16 @@ class ClusterAdmin:
                 time.sleep(_LEADERLESS_S)
             left = {tp: when for tp, when in left.items() if tp not in found}
         return found
+
+    def _introduce(self, deadline: float) -> None:
+        """Let the brokers take the place of the bootstrap connection, once.
+
+        librdkafka 2.16 looks for leaders over whatever connection is up. If that is the bootstrap one, and it is given
+        up because the brokers are known by then, the answer is lost, and asked for again after seconds.
+        """
+        if not self._introduced:
+            self._cluster_id(deadline)
+            self._introduced = True
 
     def _list_offsets(
         self,

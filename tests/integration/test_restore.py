@@ -190,22 +190,23 @@ def _backup(case: Case, topic: str, *, partitions: int = 1, count: int = 300, **
     return backup
 
 
-class _CrashError(Exception):
+class CrashError(Exception):
     """The end of a driver."""
 
 
-class _CrashAt(Told):
+class CrashAt(Told):
     """Ends a run when a phase begins."""
 
     def __init__(self, phase: str) -> None:
         self.wanted = phase
 
     def phase(self, text: str) -> None:
+        """Crash, if it is this one."""
         if text.startswith(self.wanted):
-            raise _CrashError
+            raise CrashError
 
 
-class _Do(Told):
+class Do(Told):
     """Does something when a phase begins."""
 
     def __init__(self, phase: str, action: Callable[[], object]) -> None:
@@ -213,6 +214,7 @@ class _Do(Told):
         self.action = action
 
     def phase(self, text: str) -> None:
+        """Do it, if it is this one."""
         if text == self.wanted:
             self.action()
 
@@ -257,7 +259,7 @@ def test_the_recorded_config_comes_last(case: Case, topic_name: str) -> None:
     seen: list[dict[str, str]] = []
     report = case.restore(
         Options(naming=Naming(suffix=".restored")),
-        _Do("verifying", lambda: seen.append(case.admin.config([target])[target])),
+        Do("verifying", lambda: seen.append(case.admin.config([target])[target])),
     )
     [loading] = seen
     assert (loading["cleanup.policy"], loading["retention.ms"], loading["message.timestamp.type"]) == (
@@ -328,7 +330,7 @@ def test_a_stranger_in_the_target_is_found(case: Case, topic_name: str) -> None:
     _backup(case, topic_name)
     target = f"{topic_name}.restored"
     report = case.restore(
-        Options(naming=Naming(suffix=".restored")), _Do("verifying", lambda: _produce(case, target, b"stranger"))
+        Options(naming=Naming(suffix=".restored")), Do("verifying", lambda: _produce(case, target, b"stranger"))
     )
     [found] = report.mismatches
     assert (found.records, found.expected_records) == (301, 300)
@@ -340,8 +342,8 @@ def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) ->
     """Whatever step a driver dies in, the same call goes on with the same plan, though the backup has grown."""
     backup = _backup(case, topic_name, partitions=2)
     options = Options(naming=Naming(suffix=".restored"))
-    with pytest.raises(_CrashError):
-        case.restore(options, _CrashAt(phase))
+    with pytest.raises(CrashError):
+        case.restore(options, CrashAt(phase))
     backup.commit(records(topic_name, 0, range(300, 310)))
     report = case.restore(options)
     assert report.mismatches == ()
@@ -359,8 +361,8 @@ def test_a_target_whose_records_were_deleted_is_not_resumed(case: Case, topic_na
     _backup(case, topic_name)
     options = Options(naming=Naming(suffix=".restored"))
     target = f"{topic_name}.restored"
-    with pytest.raises(_CrashError):
-        case.restore(options, _CrashAt("verifying"))
+    with pytest.raises(CrashError):
+        case.restore(options, CrashAt("verifying"))
     _delete_records(case, target)
     with pytest.raises(RefusedError, match="lost records"):
         case.restore(options)
@@ -382,8 +384,8 @@ def _delete_records(case: Case, topic: str) -> None:
 def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case, topic_name: str) -> None:
     """Going on with another plan could bring deleted keys back to life: refused unless the target is emptied."""
     backup = _backup(case, topic_name, partitions=2)
-    with pytest.raises(_CrashError):
-        case.restore(Options(naming=Naming(suffix=".restored")), _CrashAt("verifying"))
+    with pytest.raises(CrashError):
+        case.restore(Options(naming=Naming(suffix=".restored")), CrashAt("verifying"))
     second = Backup.claim(
         case.store, topics=[TopicSpec(topic_name, partitions=2)], number=2, instance="b", block_records=50
     )
@@ -399,8 +401,8 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     _backup(case, topic_name)
     target = f"{topic_name}.restored"
     before = {state.plan for state in case.states()}
-    with pytest.raises(_CrashError):
-        case.restore(Options(naming=Naming(only=target)), _CrashAt("loading"))
+    with pytest.raises(CrashError):
+        case.restore(Options(naming=Naming(only=target)), CrashAt("loading"))
     [old] = [state for state in case.states() if state.plan not in before]
     second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
     second.commit(records(topic_name, 0, range(250)))
@@ -425,7 +427,7 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
         with pytest.raises(RefusedError, match="taken over"):
             load(zombie)
 
-    report = case.restore(Options(naming=Naming(only=target), generation=2), _Do("loading", come_back))
+    report = case.restore(Options(naming=Naming(only=target), generation=2), Do("loading", come_back))
     assert report.mismatches == ()
     # Generation 2 reaches offset 250; what lies above comes from generation 1.
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(300)))
@@ -438,7 +440,7 @@ def test_a_pin_is_held_meanwhile(case: Case, topic_name: str) -> None:
     seen: list[list[int | None]] = []
     case.restore(
         Options(naming=Naming(suffix=".restored")),
-        _Do("verifying", lambda: seen.append([pin.generation for pin in pins.list_pins(case.store, PAIR)])),
+        Do("verifying", lambda: seen.append([pin.generation for pin in pins.list_pins(case.store, PAIR)])),
     )
     assert seen == [[1]]
     assert pins.list_pins(case.store, PAIR) == []
@@ -461,7 +463,7 @@ def test_a_broker_that_dies_in_mid_load(
 
     chaos = threading.Thread(target=stumble)
     pace = Pace(batch_records=50, in_flight_bytes=0, commit_seconds=0.3, answer_seconds=15.0)
-    report = own.restore(Options(naming=Naming(only=target), pace=pace), _Do("loading", chaos.start))
+    report = own.restore(Options(naming=Naming(only=target), pace=pace), Do("loading", chaos.start))
     chaos.join()
     assert report.mismatches == ()
     assert read_all(server.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(20_000)))

@@ -28,6 +28,9 @@ from spark_jobs.partitioner import Partitioner, chooser
 SOURCES = 4
 _KEYS = 500
 _ANSWER_S = 300.0
+# Of the kills: up to here at any moment from the start on, and up to here before anything was committed.
+_WHILE_IT_STARTS = 0.1
+_BEFORE_A_COMMIT = 0.3
 
 
 class Victim(StrEnum):
@@ -63,6 +66,7 @@ class Run:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
+                env={**os.environ, "SPARK_WORKER_DIR": str(log.parent / "executors")},
             )
         run = cls(process)
         threading.Thread(target=run.read, daemon=True).start()
@@ -76,6 +80,11 @@ class Run:
     def said(self, text: str) -> bool:
         """Whether a line begins with `text`."""
         return any(line.startswith(text) for line in self.lines)
+
+    @property
+    def committed(self) -> int:
+        """How many records it said to be committed, those of earlier runs included."""
+        return max((int(line.split()[1]) for line in self.lines if line.startswith("committed")), default=0)
 
     @property
     def over(self) -> bool:
@@ -164,9 +173,7 @@ class Campaign:
                 self._await_trouble(run, log)
                 if run.over:
                     raise WrongError(f"it ended before it was killed {self.kills} times: give it more records")
-                victim = self.dice.choice(
-                    [Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER]
-                )
+                victim = self.dice.choice(_LOTS)
                 if not self._kill(victim, run):
                     continue
                 self.done[victim] += 1
@@ -194,14 +201,21 @@ class Campaign:
         )
 
     def _await_trouble(self, run: Run, log: Path) -> None:
-        """Wait until it is at work, mostly; now and then it is hit before."""
+        """Wait until it has committed something, mostly; now and then it is hit before, or while it starts."""
+        chance = self.dice.random()
+        if chance > _WHILE_IT_STARTS:
+            self._await(run, log, lambda: run.said("loading"), "come to loading")
+        if chance > _BEFORE_A_COMMIT:
+            before = run.committed
+            self._await(run, log, lambda: run.committed > before, "commit anything")
+        time.sleep(self.dice.uniform(0.0, 2.0))
+
+    def _await(self, run: Run, log: Path, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _ANSWER_S
-        early = self.dice.random() < 0.15
-        while not early and not run.said("loading") and not run.over:
+        while not done() and not run.over:
             if time.monotonic() > deadline:
-                raise WrongError(f"a run did not come to loading: {log.read_text()[-2000:]}")
+                raise WrongError(f"a run did not {what}: {log.read_text()[-2000:]}")
             time.sleep(0.05)
-        time.sleep(self.dice.uniform(0.2, 4.0))
 
     def _kill(self, victim: Victim, run: Run) -> bool:
         match victim:

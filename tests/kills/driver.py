@@ -1,6 +1,6 @@
 """One run of the restore that is killed: `python -m kills.driver ROOT PAIR SERVERS TARGET PARTITIONS`.
 
-Executors are processes of their own. Small batches and transactions, so that a run can be hit anywhere.
+Executors are processes of their own. Small batches and transactions, slowly, so that a run can be hit anywhere.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings
+from sink.transcode.batch import Compression
 from spark_jobs.partitioner import Partitioner
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Told, restore
@@ -55,7 +56,15 @@ def main() -> None:
         naming=Naming(only=target),
         partitions=int(partitions),
         shape=Shape(partitioner=Partitioner.MURMUR2),
-        pace=Pace(batch_bytes=20_000, in_flight_bytes=0, commit_seconds=0.2, answer_seconds=20.0),
+        pace=Pace(
+            batch_bytes=5_000,
+            compression=Compression.NONE,
+            in_flight_bytes=0,
+            commit_seconds=0.2,
+            answer_seconds=20.0,
+        ),
+        # Half a minute for the whole of it, if nothing is killed.
+        bytes_per_second=40_000,
     )
     address = StoreAddress(root=root, settings=StoreSettings())
     with session(_MASTER, name="kills", extra=_PROPERTIES) as spark:

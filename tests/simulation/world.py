@@ -535,7 +535,7 @@ class World:
             self._create(next(name for name in "tuvw" if name not in names))
         if names and self._chance(plan.grow):
             name = rng.choice(names)
-            if self.cluster.topics[name].partitions < 3:
+            if name in self.cluster.topics and self.cluster.topics[name].partitions < 3:
                 self.cluster.grow(name)
 
     def _commands(self) -> None:

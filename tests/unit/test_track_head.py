@@ -124,11 +124,23 @@ def test_a_taint_says_where_why_and_in_which_history() -> None:
     assert it.taint(1.0) == Taint(key=key(), offset=10, reason="truncated", cut_at=7, epoch=1)
 
 
-def test_before_the_first_commit_only_what_was_at_head_is_sound() -> None:
-    """There is no committed position yet, so the place is where the log ended last, in the epoch of now."""
-    it = track(head_offset=8)
+def test_before_the_first_commit_nothing_of_the_tail_is_sound() -> None:
+    """There is no committed position yet, so the place is where the tail started, in the epoch of then."""
+    it = track()
+    it.read(offset=20, epoch=2)
+    head(it, 1.0)
     it.lost = "gone"
-    assert it.taint(0.0) == Taint(key=key(), offset=8, reason="gone", epoch=1)
+    assert it.taint(0.0) == Taint(key=key(), offset=10, reason="gone", epoch=1)
+
+
+def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_since() -> None:
+    """Away right after the claim, and then read up to the end before anything was committed."""
+    it = track()
+    it.read(offset=20, epoch=1)
+    head(it, 90.0)
+    found = it.taint(91.5)
+    assert found is not None
+    assert found.offset == 10
 
 
 def test_what_a_commit_records() -> None:
