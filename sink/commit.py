@@ -143,7 +143,7 @@ class Committer:
             head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
             topics=draft.topics,
             groups=draft.groups,
-            marks=draft.marks,
+            marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )
         written = self._writer.append(entry)
         if self._writer.snapshot_due:
@@ -203,6 +203,11 @@ class Committer:
 
 def _without(item: StoredObject, lost: frozenset[str]) -> StoredObject:
     return replace(item, parts=tuple(part for part in item.parts if part.key.topic_id not in lost)) if lost else item
+
+
+def _mark_without(mark: Mark, lost: frozenset[str]) -> Mark:
+    kept = {key: offset for key, offset in mark.offsets.items() if key.topic_id not in lost}
+    return replace(mark, offsets=kept) if lost else mark
 
 
 def _entry(kind: Kind, **content: object) -> Entry:

@@ -12,6 +12,7 @@ from backup_avro.fold import Generation
 from sink import clock
 from sink.commit import Draft
 from sink.lanes import Board
+from sink.marks import Marks
 from sink.survey import Survey
 from sink.topics import ANY_GROUP, tombstones_promised_s
 from sink.track import Track
@@ -23,10 +24,11 @@ _HEAD_FRESH_MS = 10_000
 class Drafter:
     """Knows what the chain has and what it lacks. Used from the pipeline's thread."""
 
-    def __init__(self, board: Board, state: Generation, *, max_objects: int) -> None:
+    def __init__(self, board: Board, state: Generation, *, max_objects: int, flush_interval_s: float) -> None:
         self._board = board
         self._state = state
         self._max_objects = max_objects
+        self._marks = Marks(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
         self._news: dict[str, Topic] = {}
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
@@ -56,6 +58,12 @@ class Drafter:
             for name, offsets in self._groups_seen.items()
             if (groups[name] is None if name in groups else not all_listed)
         }
+
+    def mark(self) -> None:
+        """Note where the logs end, about once a second. Before COMPLETE nothing can be restored as of then anyway."""
+        now = self._board.now()
+        if self._marks.due(now) and self._state.complete:
+            self._marks.take(now, self._board.tracks.values())
 
     def news(self) -> bool:
         """Whether there is anything to commit besides being at head."""
@@ -103,6 +111,7 @@ class Drafter:
             head_at=min((track.head_at for track in unnamed), default=None),
             topics=tuple(self._news.values()),
             groups=groups,
+            marks=self._marks.cut(),
             taints=taints,
             names={track.key.topic_id: track.topic for track in named},
         )

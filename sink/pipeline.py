@@ -151,7 +151,9 @@ class Pipeline:
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,
         )
-        self._drafter = Drafter(self._board, writer.state, max_objects=policy.max_objects)
+        self._drafter = Drafter(
+            self._board, writer.state, max_objects=policy.max_objects, flush_interval_s=policy.flush_interval_s
+        )
         self._committer = Committer(
             writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}"
         )
@@ -285,6 +287,7 @@ class Pipeline:
                 time.sleep(_SCAN_POLL_S)
             if self._board.tracks:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
+            self._drafter.mark()
             if self._flush_due():
                 self._flush()
 

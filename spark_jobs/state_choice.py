@@ -10,6 +10,7 @@ from backup_avro.chain import iso
 from backup_avro.checkpoint import Checkpoint, unrestorable
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
+from backup_avro.moments import PastState
 from backup_avro.selection import choose
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
@@ -51,13 +52,29 @@ def moment(
     """Find the moment that a wish names, in the objects that there are now."""
     present, seq = _entry(reader, generations, wish)
     past = reader.load(present.number, upto=seq)
+    state = moments.past_state(past)
+    if wish.at is not None:
+        past, state = _between(reader, present, past, wish.at) or (past, state)
     return Found(
         generations=[moments.with_objects_of(past, present)],
-        past=moments.past_state(past),
+        past=state,
         asked=wish.at,
         basis={present.number: present.seq},
         damaged=damaged or {},
     )
+
+
+def _between(
+    reader: ChainReader, present: Generation, past: Generation, at: int
+) -> tuple[Generation, PastState] | None:
+    """Look for marks up to `at` that the next commit after `past` has."""
+    after = moments.commit_after(present, past.seq)
+    if after is None:
+        return None
+    [(entry, _)] = reader.entries(present.number, after, after)
+    if all(mark.at > at for mark in entry.marks):
+        return None
+    return moments.marked(past, reader.load(present.number, upto=after), entry.marks, at)
 
 
 def _entry(reader: ChainReader, generations: Sequence[Generation], wish: Wish) -> tuple[Generation, int]:

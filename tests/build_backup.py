@@ -25,6 +25,7 @@ from backup_avro.chain import (
     Entry,
     GroupOffset,
     Kind,
+    Mark,
     Opening,
     Part,
     PartitionKey,
@@ -144,11 +145,12 @@ class Backup:
         epoch: int = 0,
         config: Mapping[str, Mapping[str, str]] | None = None,
         groups: Mapping[str, Mapping[tuple[str, int], int]] | None = None,
+        marks: Iterable[tuple[int, Mapping[tuple[str, int], int]]] = (),
     ) -> Entry:
         """Store records (ascending per partition) and append a COMMIT at head; one object per partition, or a journal.
 
         `ends` moves positions beyond the last record (markers, compacted tails). `base_end` counts at a partition's
-        first commit only. `config` changes topics.
+        first commit only. `config` changes topics. `marks` are times with the ends that moved.
         """
         for name, values in (config or {}).items():
             self.topics[name] = replace(self.topics[name], config=dict(values))
@@ -184,6 +186,10 @@ class Backup:
                     )
                     for name, offsets in (groups or {}).items()
                 },
+                marks=tuple(
+                    Mark(at=when, offsets={self.key(*place): end for place, end in ends.items()})
+                    for when, ends in marks
+                ),
             )
         )
         self.positions |= changed

@@ -1,7 +1,8 @@
 """Moments: what a generation held as of an earlier entry of its chain, restored from the objects that it has now.
 
-A moment is a vector of offsets: what had been committed of each partition by then. From COMPLETE on a chain has every
-record as it was read, so what lies below the vector is the state as of then; merged objects hold the same records.
+A moment is a vector of offsets: what had been committed of each partition by then, or, between two commits, where the
+logs ended as a mark says. From COMPLETE on a chain has every record as it was read, so what lies below the vector is
+the state as of then; merged objects hold the same records.
 Below a horizon that retention has put there only the newest record of each key is left: no earlier moment is offered.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from backup_avro.chain import PartitionKey, Topic, iso
+from backup_avro.chain import Kind, Mark, PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation, Moment
 from backup_avro.selection import whole
@@ -56,6 +57,12 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
         else f"the restorable window begins at {iso(begins)}; retain.generations keeps older generations from now on, "
         "and a longer --horizon of `tandem retention` older moments",
     )
+
+
+def commit_after(state: Generation, seq: int) -> int | None:
+    """Return the first commit above entry `seq`, whose marks lie between the two; None if there is none yet."""
+    commits = (Kind.COMMIT, Kind.CONFIRM)
+    return next((moment.seq for moment in state.moments if moment.seq > seq and moment.kind in commits), None)
 
 
 def horizon_at(state: Generation, at: int) -> Moment | None:
@@ -126,6 +133,32 @@ def past_state(past: Generation) -> PastState:
         lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},
         incomplete=tuple(sorted(key for key in past.positions if key.topic_id in alive and key not in offsets)),
     )
+
+
+def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) -> tuple[Generation, PastState] | None:
+    """Return the generation and the state as of the last of the `marks` at or before `at`, None if there is none.
+
+    `past` is the chain up to the last moment until then, `later` up to the commit that has the marks. Topics' configs
+    and groups' offsets are those of `past`: when they changed is not known.
+    """
+    before = past_state(past)
+    ends = dict(before.offsets)
+    reached = None
+    for mark in marks:
+        if before.at < mark.at <= at:
+            reached = mark.at
+        if mark.at <= at:
+            ends |= {key: max(end, ends[key]) for key, end in mark.offsets.items() if key in ends}
+    if reached is None:
+        return None
+    behind = {key: reached - later.head_at(key) for key in ends}
+    state = PastState(
+        at=reached,
+        offsets=ends,
+        lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},
+        incomplete=before.incomplete,
+    )
+    return replace(later, topics=past.topics, groups=past.groups), state
 
 
 def _alive(topics: Mapping[str, Topic]) -> Iterable[str]:

@@ -32,6 +32,9 @@ CLEANED = {
 _LATE_MS = 5_000
 """What the broker had confirmed so long before a moment is in it: a flush interval, and a machine that is busy."""
 
+_EARLY_MS = 2_000
+"""By how much later the writer may hear of a record than the pair does, on a machine that is busy."""
+
 _COPIES = 20
 
 State = dict[int, dict[bytes, bytes]]
@@ -127,8 +130,11 @@ def planned(store: ObjectStore, pair: str, at: int) -> RestorePlan:
     return plan_of(ChainReader(store, pair), Options(at=at, naming=Naming(suffix=".r")))
 
 
-def check(store: ObjectStore, pair: str, writer: Writer, at: int) -> None:
-    """What would be restored as of `at` is the state of then, and all that was there for a while is in it."""
+def check(store: ObjectStore, pair: str, writer: Writer, at: int) -> int:
+    """What would be restored as of `at` is the state of then, all that was there for a while is in it, nothing later.
+
+    Returns the time of the moment.
+    """
     made = planned(store, pair, at)
     (topic,) = made.topics
     ends = {item.key.partition: item.end for item in topic.partitions}
@@ -138,3 +144,6 @@ def check(store: ObjectStore, pair: str, writer: Writer, at: int) -> None:
     assert not late, f"{len(late)} records of long before {at} are not in it"
     assert made.past is not None
     assert made.past.at <= at
+    early = [one for one in writer.written if one.at > made.past.at + _EARLY_MS and one.offset < ends[one.partition]]
+    assert not early, f"{len(early)} records of after {made.past.at} are in it"
+    return made.past.at

@@ -32,13 +32,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 def test_a_hundred_moments(
     kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession
 ) -> None:
-    """Of two generations; three of them restored into the broker; all of them once more after retention."""
+    """Of two generations, at commits and at marks between; three into the broker; all once more after retention."""
     topic = make_topic(partitions=PARTITIONS, config=CLEANED)
     rng = random.Random(7)
     writer = Writer(kafka.bootstrap, topic, rng)
     writer.round()
     sections: dict[str, Any] = {"retain": {"generations": 1}, "grace": {"rewrite": "0s"}}
     merge(sections, QUICK)
+    merge(sections, {"flush": {"interval": "4s"}})
     pair = new_pair([topic], **sections)
     pair.start("a", first="a")
     pair.start("b", first="a")
@@ -59,8 +60,10 @@ def test_a_hundred_moments(
 
     store, now = mirrored(pair), now_ms(pair.store)
     moments = [rng.randint(begin.completed_at, now) for _ in range(100)]
-    for at in moments:
-        check(store, pair.name, writer, at)
+    reached = [check(store, pair.name, writer, at) for at in moments]
+    commits = {moment.at for state in ChainReader(store, pair.name).refresh() for moment in state.moments}
+    assert len(set(reached) & commits) > 2
+    assert len(set(reached) - commits) > 5, "marks"
     assert {planned(store, pair.name, at).generation for at in moments} == {1, 2}
     with pytest.raises(RefusedError, match="the restorable window begins at"):
         planned(store, pair.name, begin.completed_at - 1)
@@ -78,5 +81,4 @@ def test_a_hundred_moments(
     swept = pair.tandem("retention", "--execute", "--master", "local[2,4]")
     assert swept.returncode == 0, swept.stderr
     store = mirrored(pair)
-    for at in moments:
-        check(store, pair.name, writer, at)
+    assert [check(store, pair.name, writer, at) for at in moments] == reached

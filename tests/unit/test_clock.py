@@ -67,7 +67,7 @@ def at_head() -> tuple[Board, Drafter, Track, float]:
         retention_s=600.0,
     )
     board.tracks[T0] = track
-    drafter = Drafter(board, Chain().open().state, max_objects=4)
+    drafter = Drafter(board, Chain().open().state, max_objects=4, flush_interval_s=60.0)
     drafter.draft()
     return board, drafter, track, now
 

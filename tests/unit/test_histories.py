@@ -284,7 +284,7 @@ def board(store: MemoryStore) -> Board:
 def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     """Its coordinator moves: no answer for a moment. Only a group that was asked and has nothing is gone."""
     here = GroupOffset(key=K, offset=5)
-    drafter = Drafter(board(MemoryStore()), Chain().open().state, max_objects=4)
+    drafter = Drafter(board(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
     topics: list[Topic] = [topic()]
     drafter.survey(Survey(topics=topics, groups={"g": (here,), "h": (here,), "i": (here,)}))
     drafter.draft()

@@ -67,6 +67,7 @@ class History:
     backup: Backup
     rng: random.Random
     truth: list[tuple[int, int, Held, Mapping[str, Mapping[str, str]]]] = field(default_factory=list)
+    between: list[tuple[int, Held]] = field(default_factory=list)
     now: Held = field(default_factory=dict)
     complete: bool = False
 
@@ -85,6 +86,7 @@ class History:
 
     def _commit(self, *, config: bool, journal: bool, grow: bool) -> None:
         batch: list[Record] = []
+        before = {place: list(offsets) for place, offsets in self.now.items()}
         for place, offsets in self.now.items():
             first = offsets[-1] + 1 if offsets else 0
             more = sorted(self.rng.sample(range(first, first + 9), self.rng.randint(0, 4)))
@@ -98,7 +100,26 @@ class History:
             self.now[name, 0] = [0, 1]
             batch += records(name, 0, [0, 1])
             changes = {name: {"cleanup.policy": "compact"}}
-        self._note(self.backup.commit(batch, journal=journal, config=changes).seq)
+        marks = self._marks(before) if self.complete else []
+        self._note(self.backup.commit(batch, journal=journal, config=changes, marks=marks).seq)
+
+    def _marks(self, before: Held) -> list[tuple[int, dict[tuple[str, int], int]]]:
+        """Between the last moment and now: up to where each partition had been read."""
+        since, now = self.backup.writer.state.moments[-1].at, self.store.clock_ms
+        times = sorted(self.rng.sample(range(since + 1, now), min(3, max(0, now - since - 1))))
+        ends = {place: offsets[-1] + 1 if offsets else 0 for place, offsets in before.items()}
+        found = []
+        for at in times:
+            moved = {
+                place: self.rng.randint(ends[place], (self.now[place] or [-1])[-1] + 1)
+                for place in ends
+                if self.rng.random() < 0.7
+            }
+            ends |= moved
+            found.append((at, moved))
+            there = {place: [offset for offset in self.now[place] if offset < end] for place, end in ends.items()}
+            self.between.append((at, there))
+        return found
 
     def _merge(self) -> None:
         """Put two neighbouring objects of a partition together, and sweep them at once."""
@@ -166,10 +187,18 @@ def test_any_moment_of_a_random_history(store: MemoryStore, seed: int) -> None:
         by_entry = plan(store, commit=seq)
         assert held(store, by_entry) == truth
         assert {topic.source.name: topic.source.config for topic in by_entry.topics} == configs
-        later = min([other for _, other, *_ in past.truth if other > at], default=at + 1)
+        times = [other for _, other, *_ in past.truth] + [other for other, _ in past.between]
+        later = min([other for other in times if other > at], default=at + 1)
         by_time = plan(store, at=draw.randint(at, later - 1))
         assert held(store, by_time) == [truth for _, other, truth, _ in past.truth if other == at][-1]
         assert by_time.basis == {1: past.backup.writer.state.seq}
+    assert len(past.between) > 6
+    for at, truth in draw.sample(past.between, 6):
+        marked = plan(store, at=at)
+        assert held(store, marked) == truth
+        assert marked.past is not None
+        assert marked.past.at == at
+        assert marked.past.lagging == {}
 
 
 def test_the_generation_of_the_time(store: MemoryStore) -> None:

@@ -42,7 +42,7 @@ _TASK = TaskProgress(
 @pytest.mark.parametrize("state", list(State))
 def test_a_plan_comes_back(state: State) -> None:
     """What is written about a plan is read as it was."""
-    wanted = replace(_STATE, state=state)
+    wanted = replace(_STATE, state=state, before={"orders.restored": {"retention.ms": "5"}})
     assert marks.decode_state(marks.encode_state(wanted), "here") == wanted
 
 
@@ -90,7 +90,15 @@ def test_a_task_that_is_not_understood_is_refused(change: dict[str, object]) -> 
 
 @pytest.mark.parametrize(
     "change",
-    [{"v": 2}, {"state": "resting"}, {"basis": {"six": 1}}, {"run": 5}, {"more": 1}, {"targets": None}],
+    [
+        {"v": 2},
+        {"state": "resting"},
+        {"basis": {"six": 1}},
+        {"run": 5},
+        {"more": 1},
+        {"targets": None},
+        {"before": {"t": 5}},
+    ],
 )
 def test_what_is_not_understood_is_refused(change: dict[str, object]) -> None:
     """Another version, an unknown field or a wrong type is an error that names the place, never a guess."""

@@ -1,0 +1,88 @@
+"""Marks: where all logs ended about once a second, between two commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chains import key
+from test_track_head import head, track
+
+from backup_avro.chain import Mark
+from sink.marks import Marks
+from sink.track import Track
+
+
+def busy(partition: int, *, at: int, offset: int, **how: Any) -> Track:
+    """A partition whose log ended at `offset` at `at` ms; what was committed ends at 10."""
+    it = track(key=key(partition=partition), head_at=0, **how)
+    it.record()
+    it.read(offset=offset, epoch=1)
+    it.at_head(offset=offset, requested=at / 1000, received=at / 1000, at=at)
+    return it
+
+
+def test_a_mark_names_the_ends_that_moved() -> None:
+    """Since the last commit, and then since the last mark; nothing moved, no mark."""
+    marks = Marks(flush_interval_s=60.0)
+    tracks = [busy(0, at=5000, offset=15), busy(1, at=5000, offset=10)]
+    marks.take(5000, tracks)
+    head(tracks[0], 6.0)
+    head(tracks[1], 6.0)
+    marks.take(6000, tracks)
+    tracks[1].read(offset=12, epoch=1)
+    head(tracks[1], 7.0)
+    marks.take(7000, tracks)
+    expected = (Mark(at=5000, offsets={key(): 15}), Mark(at=7000, offsets={key(partition=1): 12}))
+    assert marks.cut() == expected
+    assert marks.cut() == ()
+
+
+def test_what_was_committed_is_not_said_again() -> None:
+    """A commit names its own positions; what is read on counts from there."""
+    marks = Marks(flush_interval_s=60.0)
+    it = busy(0, at=5000, offset=15)
+    it.record()
+    marks.take(5000, [it])
+    assert marks.cut() == ()
+
+
+def test_a_first_commit_counts_from_where_the_tail_began() -> None:
+    """What was never committed is read from the claim on."""
+    marks = Marks(flush_interval_s=60.0)
+    it = track(head_at=5000)
+    marks.take(5000, [it])
+    assert marks.cut() == ()
+
+
+def test_a_partition_that_is_behind_allows_no_mark() -> None:
+    """Where one log ended is not known: then nobody can say that this was all there was."""
+    marks = Marks(flush_interval_s=60.0)
+    tracks = [busy(0, at=5000, offset=15), busy(1, at=2999, offset=12)]
+    marks.take(5000, tracks)
+    assert marks.cut() == ()
+    tracks[1].frozen = True
+    marks.take(5000, tracks)
+    assert marks.cut() == (Mark(at=5000, offsets={key(): 15}),)
+
+
+def test_only_what_is_known_to_be_the_end_counts() -> None:
+    """Records beyond the last end that was seen may be half of what was written."""
+    marks = Marks(flush_interval_s=60.0)
+    it = busy(0, at=5000, offset=15)
+    it.read(offset=18, epoch=1)
+    marks.take(5500, [it])
+    assert marks.cut() == (Mark(at=5500, offsets={key(): 15}),)
+
+
+def test_a_thousand_busy_partitions_have_fewer_marks() -> None:
+    """No commit carries more than about twenty thousand offsets."""
+    marks = Marks(flush_interval_s=60.0)
+    few, many = [busy(0, at=5000, offset=15)], [busy(n, at=5000, offset=15) for n in range(1000)]
+    assert marks.due(0)
+    marks.take(5000, few)
+    assert not marks.due(5999)
+    assert marks.due(6000)
+    marks.cut()
+    marks.take(5000, many)
+    assert not marks.due(7999)
+    assert marks.due(8000)

@@ -1,0 +1,107 @@
+"""Adding to topics that hold something: whose plan it is, what is refused, what is put back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro.errors import RefusedError
+from sink.chain.reader import ChainReader
+from spark_jobs import restore_append
+from spark_jobs.progress import PlanState, State
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.restore_plan import LOADING, Expiry, RestorePlan, TargetTopic, shaped
+from spark_jobs.restore_shape import NOTHING
+
+_OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "max.message.bytes": "5000"}
+_TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config=_OWN, starts={0: 3}, ends={0: 9})
+_STATE = PlanState(
+    plan="other",
+    run="r",
+    state=State.LOADING,
+    generation=1,
+    basis={1: 3},
+    targets={"t": "id-t"},
+    sources={"id-s": 1},
+    merged=(),
+    at=1,
+)
+
+
+@pytest.fixture
+def plain() -> RestorePlan:
+    """Of one topic, `t`, with forty records from 2023; its recorded config keeps them for ever."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("t", config={"cleanup.policy": "compact"})])
+    backup.commit(records("t", 0, range(40)))
+    backup.complete()
+    return plan_of(ChainReader(store, PAIR), Options())
+
+
+def _appended(plain: RestorePlan, target: TargetTopic = _TARGET) -> RestorePlan:
+    return shaped(plain, NOTHING, {"t": target}, append=True)
+
+
+def test_appending_is_another_plan(plain: RestorePlan) -> None:
+    """A run that filled an empty topic is never resumed by one that adds to it; the target's config does not matter."""
+    made = _appended(plain)
+    assert made.hash not in {plain.hash, shaped(plain, NOTHING, {"t": _TARGET}).hash}
+    changed = {**_OWN, "retention.ms": "-1"}
+    assert made.hash == _appended(plain, replace(_TARGET, config=changed)).hash
+
+
+def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
+    """Its retention says what expires at once, its limit how large batches are, and it is what it has afterwards."""
+    (topic,) = _appended(plain).topics
+    assert topic.expiry(2_000_000_000_000) == Expiry(surely=40, at_most=40)
+    assert plain.topics[0].expiry(2_000_000_000_000) == Expiry()
+    assert topic.batch_bytes(900_000) == 5000
+    meanwhile = restore_append.config_meanwhile(topic)
+    assert (meanwhile["retention.ms"], meanwhile["min.compaction.lag.ms"]) == ("-1", str(2**63 - 1))
+    assert "cleanup.policy" not in meanwhile
+    before = {"retention.ms": "1000"}
+    assert restore_append.put_back(topic, before) == {**dict.fromkeys(meanwhile), "retention.ms": "1000"}
+    resumed = replace(topic, appended_to={**_OWN, **meanwhile})
+    assert restore_append.config_after(resumed, before) == {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": "1000",
+    }
+    assert meanwhile.keys() - {"min.compaction.lag.ms", "max.compaction.lag.ms", "max.message.bytes"} < LOADING.keys()
+
+
+def test_what_is_refused(plain: RestorePlan) -> None:
+    """Topics that are not there, that stamp records, or that another restore has filled in part."""
+    made = _appended(plain)
+    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [])
+    with pytest.raises(RefusedError, match="and t is not"):
+        restore_append.refuse_unless_appendable(made, {}, [])
+    stamps = replace(_TARGET, config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(RefusedError, match="stamps its records"):
+        restore_append.refuse_unless_appendable(made, {"t": stamps}, [])
+    with pytest.raises(RefusedError, match="did not end"):
+        restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [_STATE])
+    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [replace(_STATE, before={"t": {}})])
+    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [replace(_STATE, targets={"t": "an earlier life"})])
+
+
+def test_the_config_before_the_first_of_several_runs_is_put_back() -> None:
+    """What a run finds may be what one before it set; a topic that was made again has nothing of that."""
+    rival = replace(_STATE, before={"t": {"retention.ms": "7"}, "gone": {}})
+    now_set = {"t": {"retention.ms": "-1"}}
+    assert restore_append.before_all({"t": _TARGET}, now_set, [rival]) == {"t": {"retention.ms": "7"}}
+    again = replace(_TARGET, topic_id="made again")
+    assert restore_append.before_all({"t": again}, now_set, [rival]) == now_set
+
+
+def test_people_are_told(plain: RestorePlan) -> None:
+    """That what comes back counts as newer, and that it is the very topic."""
+    (told,) = restore_append.warnings(_appended(plain), {"t": _TARGET})
+    assert "counts as newer" in told
+    assert "very topic" not in told
+    source = replace(_TARGET, topic_id=plain.topics[0].source.topic_id)
+    (told,) = restore_append.warnings(_appended(plain), {"t": source})
+    assert "the very topic that was backed up" in told
+    assert restore_append.warnings(_appended(plain), {}) == []
