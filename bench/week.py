@@ -165,6 +165,7 @@ def _segment(key: PartitionKey, low: int, at: int) -> Segment:
         last_offset=low + _RECORDS - 1,
         min_timestamp=at,
         max_timestamp=at,
+        largest=len(body) // _RECORDS,
     )
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from backup_avro import layout
-from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, sha256_hex
+from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, largest_of, sha256_hex
 from backup_avro.container import Codec, encode_header
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.fold import ChainError, Generation
@@ -303,6 +303,7 @@ def _joined(group: tuple[Piece, ...], data: bytearray, start: int, *, hashed: bo
         end=len(data),
         scan=None if parts[0].scan is None else max(part.scan or 0 for part in parts),
         sha256=sha256_hex(memoryview(data)[start:]) if hashed else None,
+        largest=largest_of(parts),
     )
 
 

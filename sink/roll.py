@@ -60,6 +60,7 @@ class _Lane:
         "count",
         "first",
         "held",
+        "largest",
         "last",
         "max_timestamp",
         "min_timestamp",
@@ -77,6 +78,7 @@ class _Lane:
         self.open_count = 0
         self.count = 0
         self.tombstones = 0
+        self.largest = 0
         self.first = -1
         self.last = -1
         self.min_timestamp = 0
@@ -93,6 +95,7 @@ class _Lane:
         self.last = segment.last_offset
         self.count += segment.records
         self.tombstones += segment.tombstones
+        self.largest = max(self.largest, segment.largest)
         self.pending.append(segment.body)
         self.open_bytes += len(segment.body)
         self.open_count += segment.records
@@ -151,6 +154,7 @@ class Assembly:
                         end=end,
                         scan=scan,
                         sha256=sha256_hex(memoryview(data)[start:end]) if self.journal else None,
+                        largest=lane.largest,
                     )
                 )
         item = StoredObject(

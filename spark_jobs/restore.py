@@ -186,7 +186,7 @@ class _Run:
         if self._plan.append:
             return self._begin_to_append()
         for topic in self._plan.topics:
-            wanted = self._options.replication_factor or min(topic.source.replication_factor, brokers)
+            wanted = restore_prepare.replicas(topic, self._options, brokers)
             existing = self._prepared.targets.get(topic.target)
             self._target.make_ready(topic, existing, replication_factor=wanted)
             if existing is None and wanted < topic.source.replication_factor:

@@ -36,7 +36,8 @@ class Options:
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
     number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together. With
     `leaves_record` the store gets a record of the restore and its offset map. `exactly`: only this plan will do.
-    `append`: topics that hold something are added to, and keep their config.
+    `merge`: what other complete generations hold beyond that one is added. `append`: topics that hold something are
+    added to, and keep their config.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -53,6 +54,7 @@ class Options:
     consent: bool = False
     leaves_record: bool = True
     exactly: Exactly | None = None
+    merge: bool = True
     append: bool = False
     replication_factor: int | None = None
     pace: Pace = field(default_factory=Pace)
@@ -85,6 +87,7 @@ def _plan(reader: ChainReader, options: Options, found: Found) -> RestorePlan:
         asked=found.asked,
         basis=found.basis,
         until=options.until,
+        merge=options.merge,
     )
 
 

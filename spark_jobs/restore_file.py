@@ -47,6 +47,7 @@ def encode(plan: RestorePlan, options: Options) -> bytes:
         "bytes_per_second": options.bytes_per_second,
         "keep_load_config": options.keep_load_config,
         "append": options.append,
+        "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
     return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
@@ -87,6 +88,7 @@ def _decode(data: bytes, where: str) -> tuple[Options, str]:
         bytes_per_second=fields.take("bytes_per_second", int, None),
         keep_load_config=fields.take("keep_load_config", bool),
         append=fields.take("append", bool, False),
+        merge=fields.take("merge", bool, True),
         replication_factor=fields.take("replication_factor", int, None),
     )
     of_pair: str = fields.take("pair", str)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from backup_avro import layout
-from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso
+from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso, largest_of
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.moments import PastState
@@ -37,6 +37,10 @@ LOADING: Final[Mapping[str, str]] = {
     "compression.type": "producer",
 }
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
+#: Brokers' default of it.
+_USUAL_LIMIT: Final = 1_048_588
+#: What a batch of one record takes besides it, and what compression may add.
+_BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
 _COMPRESSIONS: Final[Mapping[str, Compression]] = {
     "uncompressed": Compression.NONE,
@@ -145,11 +149,23 @@ class TopicPlan:
     def loading_config(self) -> dict[str, str]:
         """Return the config under which the topic is loaded.
 
-        How large the largest record is, nobody knows before reading: one record may be many times larger than the
-        compressed batch it came in. So all that fits a request is let in; the limit costs nothing.
+        One record may be many times larger than the compressed batch it came in. Where it is not known how large the
+        largest one is, all that fits a request is let in.
         """
-        recorded = int(self.final_config.get(_MAX_MESSAGE_BYTES, "0"))
-        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, _REQUEST_LIMIT))}
+        recorded = int(self.final_config.get(_MAX_MESSAGE_BYTES, _USUAL_LIMIT))
+        least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
+        needed = min(least, _REQUEST_LIMIT)
+        return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, needed))}
+
+    @property
+    def largest(self) -> int | None:
+        """How many bytes the largest record may have, uncompressed; None if that is not known."""
+        return largest_of(piece.part for item in self.partitions for piece in item.slices)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes as they are stored."""
+        return sum(piece.part.end - piece.part.start for item in self.partitions for piece in item.slices)
 
     def batch_bytes(self, wanted: int) -> int:
         """Return the size of batches: at most `wanted`, and what the later config would let in again."""
@@ -239,6 +255,12 @@ class RestorePlan:
             damaged=self.damaged,
         )
         found += self.shape.describe()
+        found += [
+            f"{topic.source.name} holds a record of up to {topic.largest:,} bytes uncompressed; brokers take requests "
+            "of up to socket.request.max.bytes, 100 MiB unless set otherwise"
+            for topic in self.topics
+            if topic.largest is not None and topic.largest > _REQUEST_LIMIT
+        ]
         for topic in self.topics:
             if topic.repartitioned:
                 found.append(
@@ -267,12 +289,14 @@ def make_plan(
     asked: int | None = None,
     basis: Mapping[int, int] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
+    merge: bool = True,
 ) -> RestorePlan:
     """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`, or `past`.
 
     With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
     (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
-    `until` bounds partitions, (topic, number) -> the offset that is not restored any more.
+    `until` bounds partitions, (topic, number) -> the offset that is not restored any more. Without `merge` nothing is
+    added from other generations than the one that is rested on.
 
     A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
     not be read, with the reason: they are warned of, because one of them may have been newer.
@@ -287,6 +311,7 @@ def make_plan(
         asked=asked,
         basis=basis,
         damaged=dict(damaged or {}),
+        merge=merge,
     )
     selection = found.select(
         wanted=lambda topic: wanted is None or topic.name in wanted,
@@ -504,6 +529,9 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
         "config": dict(sorted(topic.final_config.items())),
         "configDifferences": {} if target is None else differences(topic.source.config, target.config),
         "records": topic.records,
+        "bytes": topic.bytes,
+        "largestRecord": topic.largest,
+        "maxMessageBytes": int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
         "expireAtOnce": {"surely": expiry.surely, "atMost": expiry.at_most},
         "partitions": [
             {

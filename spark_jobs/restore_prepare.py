@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backup_avro.errors import RefusedError
@@ -11,7 +11,8 @@ from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_plan
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
-from spark_jobs.restore_plan import RestorePlan, TargetTopic
+from spark_jobs.restore_estimate import Estimate
+from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_target import Target
 
 
@@ -80,6 +81,19 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
                 displaces=tuple(other for other in rivals if other is not state),
                 present=sum(item.records for item in present(found, again, targets)),
             )
+    _refuse(found, plan, targets, rivals)
+    missing = [topic for topic in plan.topics if topic.target not in targets]
+    if missing:
+        brokers = target.brokers()
+        for topic in missing:
+            target.would_create(topic, replication_factor=replicas(topic, options, brokers))
+    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+
+
+def _refuse(
+    found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Sequence[PlanState]
+) -> None:
+    """Raise RefusedError unless a plan may begin in the topics as they are."""
     if plan.append:
         restore_append.refuse_unless_appendable(plan, targets, rivals)
     for existing in () if plan.append else targets.values():
@@ -95,7 +109,11 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
             "this very plan was restored into these topics before, and then their records were deleted",
             remedy="delete the topics as well, or restore into others",
         )
-    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+
+
+def replicas(topic: TopicPlan, options: Options, brokers: int) -> int:
+    """Return how many replicas a new topic gets on a cluster of so many brokers."""
+    return options.replication_factor or min(topic.source.replication_factor, brokers)
 
 
 def _exactly(
@@ -178,9 +196,10 @@ def refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
                 )
 
 
-def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
-    """Return a dry run's document."""
+def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:
+    """Return a dry run's document; `took` is how long it may take."""
     document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
+    document["estimate"] = {"seconds": round(took.seconds, 1), "measured": took.measured}
     document["resumes"] = prepared.resumes is not None
     document["present"] = prepared.present
     document["warnings"] = prepared.warnings()

@@ -73,6 +73,16 @@ class Target:
         """Return what is set on the topics themselves, without what they have from their brokers."""
         return self.admin.config(names, defaults=())
 
+    def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
+        """Raise what the cluster would if it were to create the topic."""
+        self.admin.create_topic(
+            plan.target,
+            partitions=plan.count,
+            replication_factor=replication_factor,
+            config=plan.loading_config(),
+            only_ask=True,
+        )
+
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
         """Create the topic, or prepare the empty one that is there, for loading."""
         config = plan.loading_config()

@@ -51,6 +51,7 @@ class Found:
     With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
     (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
     `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
+    `merge`: what others hold beyond it is added.
     """
 
     generations: Sequence[Generation]
@@ -60,6 +61,7 @@ class Found:
     asked: int | None = None
     basis: Mapping[int, int] | None = None
     damaged: Mapping[int, str] = field(default_factory=dict)
+    merge: bool = True
 
     def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
         """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
@@ -68,7 +70,7 @@ class Found:
         """
         cut = self.cut if self.past is None else self.past.offsets
         if cut is None:
-            return select(self.generations, number=self.number, wanted=wanted, removed=removed)
+            return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
         return select_cut(self.generations[0], cut, wanted=wanted)
 
     def incomplete(self, selection: Selection) -> tuple[str, ...]:

@@ -290,7 +290,7 @@ class _Writer:
                     continue
                 if self._part is None:
                     self._part = _OpenPart(start=len(self._data), first=span[2])
-                self._part.add(span[2], span[3], is_tombstone=span[8] < 0, scan=part.scan)
+                self._part.add(span[2], span[3], is_tombstone=span[8] < 0, of=part)
                 kept += 1
                 if not whole:
                     self._body.append(body[span[1] : span[12]])
@@ -361,8 +361,9 @@ class _OpenPart:
     min_timestamp: int = 0
     max_timestamp: int = 0
     scan: int | None = None
+    largest: int | None = 0
 
-    def add(self, offset: int, timestamp: int, *, is_tombstone: bool, scan: int | None) -> None:
+    def add(self, offset: int, timestamp: int, *, is_tombstone: bool, of: Part) -> None:
         if not self.records:
             self.min_timestamp = self.max_timestamp = timestamp
         self.last = offset
@@ -370,7 +371,11 @@ class _OpenPart:
         self.tombstones += is_tombstone
         self.min_timestamp = min(self.min_timestamp, timestamp)
         self.max_timestamp = max(self.max_timestamp, timestamp)
-        self.scan = scan if self.scan is None else max(self.scan, scan or 0)
+        self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
+        if of.largest is None or self.largest is None:
+            self.largest = None
+        elif of.largest > self.largest:
+            self.largest = of.largest
 
     def ended(self, key: PartitionKey, end: int) -> Part:
         return Part(
@@ -384,4 +389,5 @@ class _OpenPart:
             start=self.start,
             end=end,
             scan=self.scan,
+            largest=self.largest,
         )

@@ -270,6 +270,7 @@ class Backup:
                     end=len(data),
                     scan=scan,
                     sha256=sha256_hex(data[start:]) if journal else None,
+                    largest=max(len(encode(record)) for record in batch),
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)

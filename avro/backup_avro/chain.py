@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -50,7 +51,8 @@ class Part:
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
     `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
-    these bytes: a journal's parts have one, so that a part can be read and checked without the others.
+    these bytes: a journal's parts have one, so that a part can be read and checked without the others. No record is
+    larger than `largest` bytes, as a batch has it uncompressed; None: not known.
     """
 
     key: PartitionKey
@@ -64,6 +66,17 @@ class Part:
     end: int
     scan: int | None = None
     sha256: str | None = None
+    largest: int | None = None
+
+
+def largest_of(parts: Iterable[Part]) -> int | None:
+    """Return how large a record of these parts may be, None if that is not known of one of them."""
+    largest = 0
+    for part in parts:
+        if part.largest is None:
+            return None
+        largest = max(largest, part.largest)
+    return largest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,6 +193,8 @@ def _dump_part(part: Part) -> JsonObject:
         document["scan"] = part.scan
     if part.sha256 is not None:
         document["sha256"] = part.sha256
+    if part.largest is not None:
+        document["largest"] = part.largest
     return document
 
 
@@ -402,6 +404,7 @@ def _load_part(document: object, where: str) -> Part:
         end=fields.take("end", int),
         scan=fields.take("scan", int, None),
         sha256=fields.take("sha256", str, None),
+        largest=fields.take("largest", int, None),
     )
     fields.end()
     return part

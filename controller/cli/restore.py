@@ -55,6 +55,9 @@ def restore(
         int | None, typer.Option("--commit", min=1, metavar="ENTRY", help="As of this chain entry of the generation.")
     ] = None,
     checkpoint: CheckpointOption = None,
+    merge: Annotated[
+        bool, typer.Option("--merge/--no-merge", help="Add what other complete generations hold beyond this one.")
+    ] = True,
     until: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,6 +151,8 @@ def restore(
     """
     if context.invoked_subcommand is not None:
         return
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs import restore as job  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
@@ -182,6 +187,7 @@ def restore(
         ),
         partitions=partitions,
         rate=rate,
+        merge=merge,
         append=append,
         keep_load_config=keep_load_config,
         consent=yes,
@@ -195,7 +201,8 @@ def restore(
         prepared = prepare(reader, target, options)
         if plan is not None:
             write_plan(plan, prepared.plan, options)
-        show_plan(prepared, options, output_, now=_now())
+        drilled = outcomes.latest(reader.store, name, OutcomeKind.DRILL)
+        show_plan(prepared, options, output_, now=_now(), drill=drilled)
         return
     # Before Spark starts: most of what can be refused is refused at once.
     prepared = prepare(reader, target, options)

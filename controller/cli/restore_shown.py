@@ -10,6 +10,7 @@ from controller.cli import output
 from controller.cli.output import OutputFormat, Table
 
 if TYPE_CHECKING:
+    from backup_avro.outcome import Outcome
     from spark_jobs.restore import Report, Told
     from spark_jobs.restore_choice import Options
     from spark_jobs.restore_prepare import Prepared
@@ -19,11 +20,15 @@ _SHOWN = 50
 _EVERY_S = 5.0
 
 
-def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int) -> None:
-    """Print a dry run."""
-    from spark_jobs.restore_prepare import describe  # noqa: PLC0415 - loaded when the command runs, not for --help
+def show_plan(prepared: Prepared, options: Options, form: OutputFormat, *, now: int, drill: Outcome | None) -> None:
+    """Print a dry run. `drill` is the last one of this pair, by which the time is estimated."""
+    from spark_jobs.restore_estimate import estimate  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.restore_prepare import describe  # noqa: PLC0415 - likewise
 
-    document = describe(prepared, now=now)
+    plan = prepared.plan
+    size = sum(topic.bytes for topic in plan.topics)
+    took = estimate(plan.records, size, drill, rate=options.bytes_per_second)
+    document = describe(prepared, now=now, took=took)
     output.show(kind=_RESTORE, body={"dryRun": True, **document}, output=form, tables=_plan_tables(document, options))
 
 
@@ -49,6 +54,9 @@ def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Tabl
     lines = [f"rests on generation {document['generation']}, entry {document['seq']}; plan {document['hash'][:16]}"]
     if document["at"] is not None:
         lines.append(f"as of {document['at']}")
+    took = document["estimate"]
+    how = "by what the last drill took" if took["measured"] else "a guess; `tandem drill` measures it"
+    lines.append(f"takes about {output.duration(took['seconds'])} ({how})")
     if document["resumes"]:
         lines.append(f"resumes a run that did not end: {document['present']} records are there already")
     for topic in document["topics"]:
@@ -66,6 +74,8 @@ def _plan_lines(topic: Mapping[str, Any], options: Options) -> Iterator[str]:
     yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
     for key, values in topic["configDifferences"].items():
         yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"
+    if topic["largestRecord"] is not None:
+        yield f"  the largest record has up to {output.size(topic['largestRecord'])}, uncompressed"
     expire = topic["expireAtOnce"]
     if expire["atMost"] and not options.keep_load_config:
         yield (

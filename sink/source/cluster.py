@@ -293,15 +293,26 @@ class ClusterAdmin:
         return found
 
     def create_topic(
-        self, name: str, *, partitions: int, replication_factor: int = -1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replication_factor: int = -1,
+        config: Mapping[str, str] | None = None,
+        only_ask: bool = False,
     ) -> None:
-        """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too."""
+        """Create a topic; replication factor -1 is the broker's default. Raises TopicExistsError too.
+
+        With `only_ask` nothing is created: what the cluster would refuse is raised.
+        """
         deadline = self._deadline()
         topic = NewTopic(
             name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config or {})
         )
         futures = self._sync(
-            "create", f"topic {name}", lambda: self._admin.create_topics([topic], **self._left(deadline))
+            "create",
+            f"topic {name}",
+            lambda: self._admin.create_topics([topic], validate_only=only_ask, **self._left(deadline)),
         )
         self._result("create", f"topic {name}", futures[name], deadline)
 

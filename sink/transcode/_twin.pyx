@@ -56,6 +56,7 @@ cdef struct Piece:
     int64_t last
     int64_t min_timestamp
     int64_t max_timestamp
+    size_t largest
 
 cdef struct Pieces:
     Piece *items
@@ -164,6 +165,7 @@ cdef Verdict encode(
     cdef const uint8_t *value_end
     cdef uint8_t *to
     cdef bint has_key, has_value
+    cdef size_t length
     cdef bint trim = base_offset < wanted.start or last_offset >= wanted.stop
     while count:
         count -= 1
@@ -171,6 +173,7 @@ cdef Verdict encode(
         if at == NULL or size & 1 or size >> 1 > <uint64_t>(end - at):
             return DAMAGED
         record_end = at + (size >> 1)
+        length = size >> 1
         if at >= end:
             return DAMAGED
         at = number(at + 1, end, &raw)  # after the attributes, which are not in use
@@ -249,6 +252,8 @@ cdef Verdict encode(
             piece.min_timestamp = timestamp
         elif timestamp > piece.max_timestamp:
             piece.max_timestamp = timestamp
+        if length > piece.largest:
+            piece.largest = length
         piece.last = offset
         piece.records += 1
     return FINE if at == end else DAMAGED
@@ -369,7 +374,7 @@ def transcode(
     out.data, out.size, out.room = NULL, 0, 0
     pieces.items, pieces.count, pieces.room = NULL, 0, 0
     piece.records = piece.tombstones = piece.first = piece.last = piece.min_timestamp = piece.max_timestamp = 0
-    piece.start = piece.end = 0
+    piece.start = piece.end = piece.largest = 0
     txns.listed, txns.reached, txns.active_count = len(aborted), 0, 0
     txns.producers = txns.firsts = txns.active = NULL
     try:
@@ -453,6 +458,7 @@ def transcode(
                         verdict = close_piece(&pieces, &piece)
                         piece.start = out.size
                         piece.records = piece.tombstones = 0
+                        piece.largest = 0
                 if verdict == FINE:
                     at = end
                     past = <uint64_t>last_offset + 1
@@ -477,6 +483,7 @@ def transcode(
                     last_offset=piece.last,
                     min_timestamp=piece.min_timestamp,
                     max_timestamp=piece.max_timestamp,
+                    largest=piece.largest,
                 )
             )
         return Transcoded(segments=tuple(segments), next_offset=next_offset, leader_epoch=leader_epoch)

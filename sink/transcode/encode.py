@@ -89,7 +89,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     """
     low = _LOW
     out: list[bytes] = []
-    records = tombstones = 0
+    records = tombstones = largest = 0
     first = last = -1
     offset = base_offset - 1
     trim = base_offset < start or last_offset >= stop
@@ -114,7 +114,8 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             pos += 2
         else:
             byte, pos = decode_unsigned(data, pos)
-        end = pos + (byte >> 1)
+        size = byte >> 1
+        end = pos + size
         if byte & 1:
             raise DamagedError(f"the record after offset {offset} has a negative length")
 
@@ -210,6 +211,8 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             first = offset
         last = offset
         records += 1
+        if size > largest:  # noqa: PLR1730 - max() costs a call
+            largest = size
         if key is None:
             if value is None:
                 out += (head[offset & 63], middle, b"\x00\x00", headers)
@@ -234,6 +237,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         last_offset=last,
         min_timestamp=min_timestamp,
         max_timestamp=max_timestamp,
+        largest=largest,
     )
 
 

@@ -10,7 +10,8 @@ from typing import Protocol
 class Segment:
     """Avro-encoded `AvroKafkaRecord`s of one partition in offset order, uncompressed: the body of (a part of) a block.
 
-    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none.
+    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none. `largest`: bytes of the
+    largest record, as its batch had it uncompressed.
     """
 
     body: bytes
@@ -20,6 +21,7 @@ class Segment:
     last_offset: int
     min_timestamp: int
     max_timestamp: int
+    largest: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

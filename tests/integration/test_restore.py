@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,12 +24,14 @@ from controller.sandbox.s3 import REGION, S3Server
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
+from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State, View
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Report, Told, restore
 from spark_jobs.restore_choice import Options
+from spark_jobs.restore_estimate import Estimate
 from spark_jobs.restore_load import load
 from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_prepare import describe, prepare
@@ -239,7 +242,7 @@ def test_a_dry_run_touches_nothing(case: Case, topic_name: str) -> None:
     _backup(case, topic_name, partitions=2)
     before = case.states()
     prepared = prepare(case.reader, case.target, Options(naming=Naming(suffix=".restored")))
-    document = describe(prepared, now=0)
+    document = describe(prepared, now=0, took=Estimate(seconds=5.0, measured=False))
     [topic] = document["topics"]
     assert [(item["partition"], item["objects"], item["records"]) for item in topic["partitions"]] == [
         (0, 1, 300),
@@ -307,6 +310,30 @@ def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make
         case.restore(Options(naming=Naming(only=target)))
     if what == "records":
         assert [row[1] for row in read_all(case.kafka.bootstrap, target, 0)] == [b"mine"]
+
+
+def test_what_the_cluster_would_not_create_is_found_in_the_plan(case: Case, topic_name: str) -> None:
+    """More replicas than brokers: said before anything is touched, also by a dry run."""
+    _backup(case, topic_name)
+    with pytest.raises(ClusterRequestError, match=f"create topic {topic_name}.r"):
+        prepare(case.reader, case.target, Options(naming=Naming(suffix=".r"), replication_factor=5))
+    assert case.admin.topics([f"{topic_name}.r"]) == []
+
+
+def test_a_record_that_is_larger_than_the_topics_own_limit(case: Case, topic_name: str) -> None:
+    """It was compressed when it came; while it is loaded the limit is what it needs, and then the recorded one."""
+    large = replace(records(topic_name, 0, range(1))[0], value=random.Random(1).randbytes(3_000_000))
+    spec = TopicSpec(topic_name, config={"cleanup.policy": "compact", "max.message.bytes": "100000"})
+    backup = Backup.claim(case.store, topics=[spec])
+    backup.commit([large])
+    backup.complete()
+    limits: list[str] = []
+    target = f"{topic_name}.r"
+    look = Do("loading", lambda: limits.append(case.admin.config([target])[target]["max.message.bytes"]))
+    assert case.restore(Options(naming=Naming(only=target)), look).mismatches == ()
+    assert 3_000_000 < int(limits[0]) < 3_010_000
+    assert case.admin.config([target])[target]["max.message.bytes"] == "100000"
+    assert read_all(case.kafka.bootstrap, target, 0) == rows_of([large])
 
 
 def _produce(case: Case, topic: str, key: bytes) -> None:

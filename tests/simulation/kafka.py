@@ -83,6 +83,7 @@ class Transcoder:
                     last_offset=kept[-1].offset,
                     min_timestamp=0,
                     max_timestamp=0,
+                    largest=0,
                 ),
             )
         following = max(start, last.offset + 1)

@@ -33,6 +33,7 @@ def _options(**given: object) -> Options:
         "partitions": None,
         "rate": None,
         "append": False,
+        "merge": True,
         "keep_load_config": False,
         "consent": False,
         "replication_factor": None,

@@ -138,8 +138,44 @@ def test_loading_lets_everything_in(store: ObjectStore) -> None:
     assert config["message.timestamp.type"] == "CreateTime"
     for key in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         assert int(config[key]) == 2**63 - 1
-    assert int(config["max.message.bytes"]) > 100_000_000
+    assert config["max.message.bytes"] == str(1024 + 1024)
     assert int(_larger(store).loading_config()["max.message.bytes"]) == 200_000_000
+
+
+def test_the_limit_while_loading_is_what_the_largest_record_needs(store: ObjectStore) -> None:
+    """Where that is known of all; a topic that holds more than a request may is warned of."""
+    topic = _one(store, {"cleanup.policy": "compact", "max.message.bytes": "2000000"})
+    assert topic.largest is not None
+    assert 10 < topic.largest < 100
+
+    def known(*sizes: int | None) -> restore_plan.TopicPlan:
+        [item] = topic.partitions
+        [piece] = item.slices
+        pieces = tuple(replace(piece, part=replace(piece.part, largest=size)) for size in sizes)
+        return replace(topic, partitions=(replace(item, slices=pieces),))
+
+    assert known(10, None).largest is None
+    assert int(known(10, None).loading_config()["max.message.bytes"]) > 100_000_000
+    assert known(10, 5_000_000).largest == 5_000_000
+    assert known(10, 20).loading_config()["max.message.bytes"] == "2000000"
+    assert known(10, 5_000_000).loading_config()["max.message.bytes"] == "5001024"
+    huge = known(500_000_000)
+    assert int(huge.loading_config()["max.message.bytes"]) < 105_000_000
+    plan = replace(_planned(store), topics=(huge,))
+    assert any("500,000,000 bytes" in warning for warning in plan.warnings())
+
+
+def test_nothing_is_added_from_others_if_that_is_not_wanted(store: ObjectStore) -> None:
+    """What another complete generation read beyond the chosen one is left out."""
+    first = _backup(store, TopicSpec("orders"))
+    second = Backup.claim(store, topics=[TopicSpec("orders")], number=2, instance="b")
+    second.commit(records("orders", 0, range(40)))
+    second.complete()
+    first.commit(records("orders", 0, range(40, 50)))
+    merged, alone = _planned(store), _planned(store, merge=False)
+    assert [item.end for item in merged.topics[0].partitions] == [50]
+    assert [item.end for item in alone.topics[0].partitions] == [40]
+    assert merged.hash != alone.hash
 
 
 def _larger(store: ObjectStore) -> restore_plan.TopicPlan:

@@ -56,6 +56,7 @@ def segment(batch: Sequence[Record]) -> Segment:
         last_offset=batch[-1].offset,
         min_timestamp=min(record.timestamp for record in batch),
         max_timestamp=max(record.timestamp for record in batch),
+        largest=max(len(record.value or b"") for record in batch),
     )
 
 
