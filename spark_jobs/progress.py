@@ -60,7 +60,8 @@ class PlanState:
     """One plan. `basis`: generation -> chain entry; `targets`: target's name -> its topic id.
 
     `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
-    ids of those topics whose partitions are loaded as one task.
+    ids of those topics whose partitions are loaded as one task. `configs`: target's name -> settings that it had of its
+    own, where these are put back at the end because nobody recorded any.
     """
 
     plan: str
@@ -72,6 +73,7 @@ class PlanState:
     sources: Mapping[str, int]
     merged: tuple[str, ...]
     at: int
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,7 @@ def encode_state(state: PlanState) -> bytes:
             "sources": dict(state.sources),
             "merged": list(state.merged),
             "at": state.at,
+            **({"configs": {name: dict(config) for name, config in state.configs.items()}} if state.configs else {}),
         }
     )
 
@@ -171,6 +174,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
     sources: dict[str, Any] = fields.take("sources", dict)
     basis: dict[str, Any] = fields.take("basis", dict)
     targets: dict[str, Any] = fields.take("targets", dict)
+    configs: dict[str, Any] = fields.take("configs", dict, {})
     try:
         state = PlanState(
             plan=fields.take("plan", str),
@@ -182,8 +186,9 @@ def decode_state(value: bytes, where: str) -> PlanState:
             sources={str(topic_id): int(count) for topic_id, count in sources.items()},
             merged=tuple(str(topic_id) for topic_id in fields.take("merged", list)),
             at=fields.take("at", int),
+            configs={name: {str(key): str(value) for key, value in own.items()} for name, own in configs.items()},
         )
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return state

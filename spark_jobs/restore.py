@@ -29,6 +29,7 @@ from spark_jobs import (
 )
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
@@ -98,7 +99,7 @@ class Told:
 def restore(
     spark: SparkSession,
     address: StoreAddress,
-    reader: ChainReader,
+    reader: ChainReader | ConnectorReader,
     target: Target,
     options: Options,
     *,
@@ -180,6 +181,8 @@ class _Run:
         self._told.phase("creating topics")
         brokers = self._target.brokers()
         marks.ensure_topic(self._target.admin, brokers=brokers)
+        if self._prepared.configs:  # before they are changed
+            self._say(State.LOADING, self._prepared.targets)
         for topic in self._plan.topics:
             wanted = self._options.replication_factor or min(topic.source.replication_factor, brokers)
             existing = self._prepared.targets.get(topic.target)
@@ -237,6 +240,10 @@ class _Run:
         assert state is not None
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
         targets = dict(self._prepared.targets)
+        if state.state is State.LOADING:
+            for topic in self._plan.topics:
+                if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
+                    self._target.make_ready(topic, targets[topic.target], replication_factor=0)
         self._say(state.state, targets)
         self._fence((state, *self._prepared.displaces))
         # Only now is it certain what the run before this one has committed.
@@ -254,6 +261,7 @@ class _Run:
             sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
             merged=self._merged,
             at=self._now(),
+            configs=self._prepared.configs,
         )
         others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
         marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])

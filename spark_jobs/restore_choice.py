@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import restore_plan, state_choice
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState
 from spark_jobs.restore_plan import Naming, RestorePlan
 from spark_jobs.restore_shape import NOTHING, Shape
@@ -34,8 +35,9 @@ class Options:
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
-    number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together. With
-    `leaves_record` the store gets a record of the restore and its offset map. `exactly`: only this plan will do.
+    number that new topics get, None: as recorded. `topic_config` is set on topics whose own nobody recorded.
+    `bytes_per_second` bounds what is sent, all tasks together. With `leaves_record` the store gets a record of the
+    restore and its offset map. `exactly`: only this plan will do.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -47,6 +49,7 @@ class Options:
     until: Mapping[tuple[str, int], int] = field(default_factory=dict)
     shape: Shape = NOTHING
     partitions: int | None = None
+    topic_config: Mapping[str, str] = field(default_factory=dict)
     bytes_per_second: int | None = None
     keep_load_config: bool = False
     consent: bool = False
@@ -61,7 +64,7 @@ class Options:
         return Wish(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
 
 
-def plan_of(reader: ChainReader, options: Options) -> RestorePlan:
+def plan_of(reader: ChainReader | ConnectorReader, options: Options) -> RestorePlan:
     """Plan what the user chose from what the store holds now.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
@@ -70,24 +73,14 @@ def plan_of(reader: ChainReader, options: Options) -> RestorePlan:
     return _plan(reader, options, state_choice.find(reader, options.wish))
 
 
-def _plan(reader: ChainReader, options: Options, found: Found) -> RestorePlan:
-    return restore_plan.make_plan(
-        found.generations,
-        pair=reader.pair,
-        naming=options.naming,
-        topics=options.topics,
-        number=found.number,
-        damaged=found.damaged,
-        cut=found.cut,
-        past=found.past,
-        asked=found.asked,
-        basis=found.basis,
-        until=options.until,
+def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found) -> RestorePlan:
+    return restore_plan.plan_of_state(
+        found, pair=reader.pair, naming=options.naming, topics=options.topics, until=options.until
     )
 
 
 def plan_again(
-    reader: ChainReader,
+    reader: ChainReader | ConnectorReader,
     options: Options,
     state: PlanState | Exactly,
     finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
@@ -109,8 +102,13 @@ def plan_again(
     return None
 
 
-def _candidates(reader: ChainReader, options: Options, state: PlanState | Exactly) -> Iterator[RestorePlan]:
+def _candidates(
+    reader: ChainReader | ConnectorReader, options: Options, state: PlanState | Exactly
+) -> Iterator[RestorePlan]:
     """Yield what the user may have planned then. Raises what planning raises."""
+    if isinstance(reader, ConnectorReader):
+        yield _plan(reader, options, reader.find(options.wish))
+        return
     if options.checkpoint is not None:
         upto = state.basis.get(state.generation)
         yield _plan(reader, options, state_choice.named_cut(reader, options.checkpoint, upto=upto))

@@ -17,7 +17,7 @@ from backup_avro.moments import PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded
 from sink.transcode.batch import Compression
 from spark_jobs.restore_shape import NOTHING, Shape, key_hash
-from spark_jobs.state import Found, doubts
+from spark_jobs.state import Found, Ready, doubts
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -191,7 +191,8 @@ class RestorePlan:
     """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
 
     `basis`: generation -> the last chain entry that was read of it, for each generation that anything is taken from.
-    `groups` are the offsets that consumer groups had committed as of then, on what is restored.
+    `groups` are the offsets that consumer groups had committed as of then, on what is restored. Unless `recorded`,
+    nobody knows how the topics were configured and how many partitions they had; `notes` say what else to know.
     """
 
     pair: str
@@ -206,6 +207,8 @@ class RestorePlan:
     asked: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     shape: Shape = NOTHING
+    recorded: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -227,7 +230,7 @@ class RestorePlan:
             asked=self.asked,
             damaged=self.damaged,
         )
-        found += self.shape.describe()
+        found += [*self.notes, *self.shape.describe()]
         for topic in self.topics:
             if topic.repartitioned:
                 found.append(
@@ -267,7 +270,6 @@ def make_plan(
     not be read, with the reason: they are warned of, because one of them may have been newer.
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
-    wanted = None if topics is None else frozenset(topics)
     found = Found(
         generations=generations,
         number=number,
@@ -277,11 +279,24 @@ def make_plan(
         basis=basis,
         damaged=dict(damaged or {}),
     )
+    return plan_of_state(found, pair=pair, naming=naming, topics=topics, until=until)
+
+
+def plan_of_state(
+    found: Found,
+    *,
+    pair: str,
+    naming: Naming,
+    topics: Sequence[str] | None = None,
+    until: Mapping[tuple[str, int], int] | None = None,
+) -> RestorePlan:
+    """Plan the restore of a state that was found, as `make_plan` does."""
+    wanted = None if topics is None else frozenset(topics)
     selection = found.select(
         wanted=lambda topic: wanted is None or topic.name in wanted,
         removed=wanted is not None,
     )
-    selection = bounded(selection, generations, until or {})
+    selection = bounded(selection, found.generations, until or {})
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
         by_topic.setdefault(item.key.topic_id, []).append(item)
@@ -308,17 +323,21 @@ def make_plan(
         basis=found.basis_of(selection),
         topics=plans,
         incomplete=found.incomplete(selection),
-        past=past,
-        asked=asked,
+        past=found.past,
+        asked=found.asked,
         damaged=found.damaged,
-        groups=_groups(generations, selection),
-        hash=_hash(pair, selection, plans),
+        groups=_groups(found.generations, selection),
+        hash=_hash(pair, selection, plans, found.ready),
+        recorded=found.ready is None,
+        notes=found.notes,
     )
 
 
 def _groups(generations: Iterable[Generation], selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
     """Return what groups had committed on the selected partitions, as the generation that is rested on has it."""
-    state = next(state for state in generations if state.number == selection.generation)
+    state = next((state for state in generations if state.number == selection.generation), None)
+    if state is None:
+        return {}
     selected = {item.key for item in selection.partitions}
     found = {
         name: tuple(item for key, item in sorted(offsets.items()) if key in selected)
@@ -331,11 +350,11 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     found = {plan.source.name for plan in plans}
     if wanted is not None and wanted - found:
         raise ConfigError(
-            f"generation {selection.generation} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
             remedy="`tandem status` shows what is backed up; --generation names another one",
         )
     if not found:
-        raise RefusedError(f"generation {selection.generation} holds nothing that could be restored")
+        raise RefusedError(f"{selection.what} holds nothing that could be restored")
 
 
 def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
@@ -360,8 +379,9 @@ def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
         taken[plan.target] = plan.source.name
 
 
-def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan]) -> str:
+def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Ready | None) -> str:
     document = {
+        **({} if ready is None else {"reading": ready.reading}),
         "v": _HASH_VERSION,
         "pair": pair,
         "generation": selection.generation,
@@ -454,6 +474,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
         "pair": plan.pair,
         "generation": plan.generation,
         "seq": plan.seq,
+        "recorded": plan.recorded,
         "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
         "hash": plan.hash,
         "at": plan.as_of,
