@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Threads that read files. Each holds one.
-_THREADS: Final = 8
+_THREADS: Final = 16
 #: Files from this size on, in bytes, are read one at a time: a connector may have cut them as large as it liked.
-_LARGE: Final = 64 * 1024 * 1024
+_LARGE: Final = 32 * 1024 * 1024
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")

@@ -25,6 +25,8 @@ NO_GENERATION: Final = 0
 CONFIG: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 _REPLICAS: Final = 3
 _SHOWN: Final = 3
+#: More partitions a topic can't have; a folder may be named after a day by mistake.
+_MOST_PARTITIONS: Final = 100_000
 _ID_BYTES: Final = 16
 
 Copies: TypeAlias = dict[str, dict[str, list[File]]]
@@ -160,12 +162,18 @@ def by_partition(files: Iterable[File]) -> dict[int, list[File]]:
 def select(topic: str, files: Collection[File], settled: Mapping[str, Settled]) -> list[PartitionSelection]:
     """Return all of one copy, by partition. `settled`: key of the first file of each group that overlaps -> its files.
 
-    A partition without any record is none of them, but counts for the topic's number of partitions.
+    A partition without any record is none of them, but counts for the topic's number of partitions. Raises RefusedError
+    if a folder's number can be no partition's.
     """
+    highest = max(file.listed.place.partition for file in files)
+    if highest >= _MOST_PARTITIONS:
+        raise RefusedError(
+            f"{topic} has files of a partition {highest}, which no topic has", remedy="go without them: --leave-out KEY"
+        )
     source = Topic(
         name=topic,
         topic_id=topic_id_of(topic),
-        partitions=max(file.listed.place.partition for file in files) + 1,
+        partitions=highest + 1,
         replication_factor=_REPLICAS,
         config=dict(CONFIG),
     )

@@ -169,19 +169,23 @@ def _failed(listed: Listed, fault: Fault, message: str) -> File:
     return File(listed=listed, size=listed.size, findings=(Finding(fault=fault, where=listed.key, message=message),))
 
 
-#: Bytes, and number, of files that one task reads.
+#: Most bytes, and files, that one task reads.
 TASK_BYTES: Final = 64 * 1024 * 1024
 TASK_FILES: Final = 500
+#: Tasks to aim at, if there are as many files: most of the time they wait for the store.
+TASKS: Final = 64
 
 
-def group(files: Iterable[Listed]) -> list[Sequence[Listed]]:
+def group(files: Sequence[Listed]) -> list[Sequence[Listed]]:
     """Cut files into tasks, small ones together."""
+    most_bytes = min(TASK_BYTES, -(-sum(item.size for item in files) // TASKS))
+    most_files = min(TASK_FILES, -(-len(files) // TASKS))
     tasks: list[list[Listed]] = []
     room = 0
     for item in files:
-        if not tasks or room < item.size or len(tasks[-1]) >= TASK_FILES:
+        if not tasks or room < item.size or len(tasks[-1]) >= most_files:
             tasks.append([])
-            room = TASK_BYTES
+            room = most_bytes
         tasks[-1].append(item)
         room -= item.size
     return list(tasks)

@@ -20,8 +20,9 @@ from backup_avro.spans import spans
 from spark_jobs.connector_files import Fault, File, Finding
 from spark_jobs.read import Body
 
-#: Most times that reading may go from one file to another within a group of files that overlap.
-MOST_TURNS: Final = 10_000
+#: Most times that reading may go from one file to another within a group of files that overlap: each time it is decoded
+#: again.
+MOST_TURNS: Final = 1000
 #: Most conflicts that are told of one group.
 MOST_TOLD: Final = 20
 

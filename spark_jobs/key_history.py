@@ -47,8 +47,8 @@ def history(
 ) -> list[KeyRecord]:
     """Return all records of `key`, by partition and offset: within a partition that is the order of history.
 
-    With a `connector` the objects are its files. Reads everything that the partitions hold, and keeps what it found in memory. Raises DamagedError and errors of the
-    store; what was read by then is lost.
+    Reads everything that the partitions hold, and keeps what it found in memory. With a `connector` the objects are its
+    files. Raises DamagedError and errors of the store; what was read by then is lost.
     """
     tasks = plan_tasks(partitions, min_tasks=1)
     total = sum(map(_bytes, tasks))

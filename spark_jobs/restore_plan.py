@@ -38,6 +38,7 @@ LOADING: Final[Mapping[str, str]] = {
 }
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 _SMALLEST_BATCH: Final = 1024
+_SHOWN: Final = 5
 _COMPRESSIONS: Final[Mapping[str, Compression]] = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -237,10 +238,17 @@ class RestorePlan:
                     f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
                     f"records go where {self.shape.partitioner} puts their keys"
                 )
-            missing = set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions}
+            missing = sorted(set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions})
+            if not self.recorded and missing:
+                some = ", ".join(map(str, missing[:_SHOWN])) + (" and others" if len(missing) > _SHOWN else "")
+                found.append(
+                    f"{topic.source.name}: {len(missing)} of {topic.source.partitions} partitions have no record and "
+                    f"stay empty: {some}"
+                )
+                continue
             found.extend(
                 f"{topic.source.name}-{number} is not in the backup; the target's partition stays empty"
-                for number in sorted(missing)
+                for number in missing
                 if f"{topic.source.name}-{number}" not in self.incomplete
             )
         return found

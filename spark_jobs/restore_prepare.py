@@ -137,9 +137,9 @@ def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, Targ
 def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
     for state in found.plans.values():
         if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+            origin = f" (from generation {state.generation})" if state.generation else ""
             raise RefusedError(
-                f"topic {target.name} on the target was restored before (from generation {state.generation}) and is "
-                "not empty",
+                f"topic {target.name} on the target was restored before{origin} and is not empty",
                 remedy="restore into another topic, e.g. with --suffix, or delete it first",
             )
 

@@ -87,7 +87,7 @@ def test_the_plan_of_golden_files() -> None:
     said = "\n".join(made.warnings())
     assert "orders: 2 empty values and 1 empty key as stored; the connector wrote that where a record had null" in said
     assert "orders: 4 records in more than one file" in said
-    assert "orders-1 is not in the backup; the target's partition stays empty" in said
+    assert "orders: 1 of 3 partitions have no record and stay empty: 1" in said
     assert "b was taken" in said
     document = describe(made, {}, now=0)
     assert document["recorded"] is False
@@ -225,6 +225,13 @@ def test_nothing_is_skipped_in_silence(tmp_path: Path) -> None:
     assert (copy.files, copy.records, [part.partition for part in copy.partitions]) == (3, 9, [0, 3])
     [topic] = plan(tmp_path).topics
     assert topic.source.partitions == 4
+
+
+def test_a_folder_that_is_no_partitions(tmp_path: Path) -> None:
+    """A topic of twenty million partitions is not made."""
+    put(tmp_path, sink_key("orders", 20_261_122, 0), avro(rows("orders", 20_261_122, range(3))))
+    with pytest.raises(RefusedError, match="files of a partition 20261122"):
+        plan(tmp_path)
 
 
 def test_a_file_that_changes_under_the_plan_is_noticed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from old_files import GOLDEN, GOLDEN_FOLDER, avro, row, rows, sink_key, today
 
 from backup_avro.connector import place_of
 from backup_avro.record import SCHEMA
-from spark_jobs.connector_files import TASK_FILES, Fault, File, Listed, group, look
+from spark_jobs.connector_files import TASK_FILES, TASKS, Fault, File, Listed, group, look
 
 KEY = sink_key("orders", 0, 0)
 
@@ -103,9 +103,13 @@ def test_unknown_codec_is_told() -> None:
 
 
 def test_tasks_are_bounded_by_bytes_and_number() -> None:
-    """Small files go together, large ones alone; order stays."""
-    files = [listed(sink_key("orders", 0, number), size=10) for number in range(TASK_FILES + 1)]
-    files.append(listed(sink_key("orders", 1, 0), size=1 << 30))
-    tasks = group(files)
-    assert [len(task) for task in tasks] == [TASK_FILES, 1, 1]
-    assert [item for task in tasks for item in task] == files
+    """A few files are read side by side, of many some together, large ones alone; order stays."""
+    few = [listed(sink_key("orders", 0, number), size=10) for number in range(TASKS)]
+    assert [len(task) for task in group(few)] == [1] * TASKS
+    many = few * 1000
+    many.append(listed(sink_key("orders", 1, 0), size=1 << 30))
+    tasks = group(many)
+    assert {len(task) for task in tasks[:-1]} == {TASK_FILES}
+    assert len(tasks[-1]) == 1
+    assert [item for task in tasks for item in task] == many
+    assert group([]) == []
