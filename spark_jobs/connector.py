@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from backup_avro import connector, layout
@@ -16,7 +17,7 @@ from backup_avro.connector import Reading, place_of
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.selection import Selection
 from sink.object_store import ObjectMissingError, ObjectStore
-from spark_jobs import connector_choice, connector_files, connector_overlap
+from spark_jobs import connector_choice, connector_files, connector_index, connector_overlap
 from spark_jobs.connector_choice import NO_GENERATION, Listing
 from spark_jobs.connector_files import File, Listed
 from spark_jobs.connector_overlap import Settled
@@ -59,7 +60,8 @@ def in_spark(spark: SparkSession, work: Callable[[_Task], _Result], tasks: Seque
 class ConnectorReader:
     """What a `ChainReader` is for a pair: tells which state there is. Files are listed and read once.
 
-    `wants` says of which topics; `run` how tasks are carried out.
+    `wants` says of which topics; `run` how tasks are carried out. `index` is a file that says what files hold which did
+    not change since, and is written.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ConnectorReader:
         *,
         wants: Callable[[str], bool] = lambda _: True,
         tell: Tell | None = None,
+        index: Path | None = None,
     ) -> None:
         assert address.connector is not None
         self.store: ObjectStore = address.open()
@@ -77,6 +80,7 @@ class ConnectorReader:
         self._address = address
         self._wants = wants
         self._tell = tell
+        self._index = index
         self._found: Found | None = None
 
     def find(self, wish: Wish) -> Found:
@@ -95,7 +99,7 @@ class ConnectorReader:
         wanted = connector_choice.asked(listing, self.reading, self._wants)
         if not wanted:
             raise nothing_there(self._address, listing)
-        files = self.files(wanted)
+        files = self.files(wanted, self._known())
         connector_choice.refuse_faults([finding for file in files for finding in file.findings])
         partitions, notes = [], connector_choice.notes_on(listing)
         for topic, copies in sorted(connector_choice.by_copy(files).items()):
@@ -119,8 +123,25 @@ class ConnectorReader:
             )
         return listing
 
-    def files(self, wanted: Sequence[Listed]) -> list[File]:
-        """Read files, whatever is in them."""
+    def _known(self) -> dict[str, File]:
+        if self._index is None:
+            return {}
+        return connector_index.load(self._index, root=self._address.root, empty_as_null=self.reading.empty_as_null)
+
+    def files(self, wanted: Sequence[Listed], known: Mapping[str, File] | None = None) -> list[File]:
+        """Read files, whatever is in them, but for those that did not change since they were `known`."""
+        before = known or {}
+        found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
+        new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
+        if new:
+            found += self._read(new)
+            if self._index is not None:
+                kept = {**before, **{file.key: file for file in found}}
+                root, empty_as_null = self._address.root, self.reading.empty_as_null
+                connector_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
+        return found
+
+    def _read(self, wanted: Sequence[Listed]) -> list[File]:
         total = sum(item.size for item in wanted)
         large = [item for item in wanted if item.size >= _LARGE]
         small = [item for item in wanted if item.size < _LARGE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
 from backup_avro import connector
@@ -48,6 +49,7 @@ _OWN: Final = (
     "instance",
     "prefer",
     "leaveOut",
+    "index",
 )
 #: Whose files lie below the root.
 LAYOUTS: Final = ("tandem", "connector")
@@ -102,7 +104,7 @@ class SourceOptions:
 
     `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
     they choose among the records of the state that `wish` names, and `latest_per_key` among what is left.
-    `tombstones` False leaves out records without a value at the very end.
+    `tombstones` False leaves out records without a value at the very end. `index` is that of a connector's files.
     """
 
     address: StoreAddress
@@ -119,6 +121,7 @@ class SourceOptions:
     include_source: bool = False
     min_partitions: int = MIN_PARTITIONS
     push_filters: bool = False
+    index: Path | None = None
 
     @property
     def named(self) -> frozenset[str]:
@@ -139,7 +142,7 @@ class SourceOptions:
     def reader(self) -> ChainReader | ConnectorReader:
         """Return what finds states there."""
         if self.address.connector is not None:
-            return ConnectorReader(self.address, wants=self._wants)
+            return ConnectorReader(self.address, wants=self._wants, index=self.index)
         return ChainReader(self.address.open(), self.pair)
 
 
@@ -183,6 +186,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         tombstones=_flag("tombstones", given.get("tombstones"), otherwise=True),
         include_source=_flag("includeSource", given.get("includesource"), otherwise=False),
         min_partitions=_number("minPartitions", given.get("minpartitions")) or MIN_PARTITIONS,
+        index=Path(given["index"]) if given.get("index") else None,
         push_filters=_flag("pushFilters", given.get("pushfilters"), otherwise=False),
     )
     if reading is not None:
@@ -200,7 +204,7 @@ def _reading(given: Mapping[str, str]) -> Reading | None:
     name = given.get("layout", LAYOUTS[0])
     if name not in LAYOUTS:
         raise ConfigError(f"kafka_backup: layout {name!r} is unknown", remedy=f"it is {' or '.join(LAYOUTS)}")
-    options = ("emptyAsNull", "instance", "prefer", "leaveOut")
+    options = ("emptyAsNull", "instance", "prefer", "leaveOut", "index")
     if name != connector.PAIR:
         alone = next((option for option in options if option.lower() in given), None)
         if alone is not None:

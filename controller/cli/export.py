@@ -14,6 +14,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.layout_options import (
     EmptyAsNullOption,
+    IndexOption,
     InstanceOption,
     Layout,
     LayoutOption,
@@ -73,6 +74,7 @@ def export(
     instance: InstanceOption = None,
     prefer: PreferOption = None,
     leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -90,7 +92,13 @@ def export(
         raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}")
     names = [name.strip() for item in topics or () for name in item.split(",") if name.strip()]
     files = reading(
-        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, pair=pair
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
     )
     if files is not None:
         refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
@@ -107,7 +115,7 @@ def export(
     }
     options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
     if files is not None:
-        options |= source_options(files)
+        options |= source_options(files, index)
     target = job.place(to)
     if files is None:
         require_pair(address, name)

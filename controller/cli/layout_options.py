@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,6 +49,14 @@ LeaveOutOption = Annotated[
     list[str] | None,
     typer.Option("--leave-out", metavar="KEY", help="With --layout connector: go without this file; may be repeated."),
 ]
+IndexOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--index",
+        metavar="FILE",
+        help="With --layout connector: keep here what files hold, so that they are read once.",
+    ),
+]
 
 
 def reading(
@@ -58,6 +67,7 @@ def reading(
     prefer: Prefer | None,
     leave_out: Sequence[str] | None,
     pair: str | None = None,
+    index: Path | None = None,
 ) -> Reading | None:
     """Return how the connector's files are read, None for Tandem's. ConfigError for options that make no sense."""
     from spark_jobs.source_options import reading_of  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -78,6 +88,7 @@ def reading(
             "--instance": instance,
             "--prefer": prefer,
             "--leave-out": leave_out,
+            "--index": index,
         }
     )
     return None
@@ -100,7 +111,7 @@ def refuse_with(given: dict[str, object]) -> None:
             )
 
 
-def source_options(found: Reading) -> dict[str, str]:
+def source_options(found: Reading, index: Path | None) -> dict[str, str]:
     """Return the options of the data source that say the same."""
     instances = [*([found.instance] if found.instance else []), *(f"{topic}={name}" for topic, name in found.instances)]
     given = {
@@ -109,6 +120,7 @@ def source_options(found: Reading) -> dict[str, str]:
         "instance": ",".join(instances),
         "prefer": found.prefer or "",
         "leaveOut": ",".join(sorted(found.left_out)),
+        "index": "" if index is None else str(index.absolute()),
     }
     return {name: str(value) for name, value in given.items() if value}
 

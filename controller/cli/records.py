@@ -19,6 +19,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.layout_options import (
     EmptyAsNullOption,
+    IndexOption,
     InstanceOption,
     Layout,
     LayoutOption,
@@ -70,6 +71,7 @@ def records(
     instance: InstanceOption = None,
     prefer: PreferOption = None,
     leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show every record of one key that the backup holds, by partition and offset.
@@ -88,7 +90,13 @@ def records(
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
     files = reading(
-        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, pair=pair
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
     )
     place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     address = StoreAddress(root=place, settings=settings, connector=files)
@@ -99,7 +107,7 @@ def records(
     else:
         refuse_states(wish, "--")
         output.note(f"reading {place_of(address)}")
-        reader = ConnectorReader(address, wants=wants([topic]), tell=told())
+        reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
     state = state_choice.find(reader, wish)
     selection = state.select(wanted=lambda found: found.name == topic, removed=True)
     if not selection.partitions:

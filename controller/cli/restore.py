@@ -16,6 +16,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.layout_options import (
     EmptyAsNullOption,
+    IndexOption,
     InstanceOption,
     Layout,
     LayoutOption,
@@ -143,6 +144,7 @@ def restore(
     instance: InstanceOption = None,
     prefer: PreferOption = None,
     leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     topic_config: Annotated[
         list[str] | None,
         typer.Option("--topic-config", metavar="KEY=VALUE", help="With --layout connector: set on all targets."),
@@ -188,7 +190,13 @@ def restore(
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
     files = reading(
-        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, pair=pair
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
     )
     if files is None:
         refuse_without({"--topic-config": topic_config, "--offset-map": leave_map})
@@ -233,7 +241,7 @@ def restore(
     if apply is not None:
         options = replace(planned(apply, options, pair=name), consent=yes)
     address = StoreAddress(root=place, settings=settings, connector=files)
-    reader = _reader(address, name, options, master)
+    reader = _reader(address, name, options, master, index)
     if dry_run or plan is not None:
         prepared = prepare(reader, target, options)
         if plan is not None:
@@ -265,7 +273,9 @@ def _what(plan: RestorePlan, address: StoreAddress) -> str:
     return f"pair {plan.pair} from generation {plan.generation}, entry {plan.seq}{as_of}"
 
 
-def _reader(address: StoreAddress, pair: str, options: Options, master: str) -> ChainReader | ConnectorReader:
+def _reader(
+    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None
+) -> ChainReader | ConnectorReader:
     """Return what knows the backup. ConfigError if there is none."""
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.connector import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
@@ -276,7 +286,7 @@ def _reader(address: StoreAddress, pair: str, options: Options, master: str) -> 
         require_pair(address, pair)
         return ChainReader(address.open(), pair)
     output.note(f"reading {place_of(address)}")
-    reader = ConnectorReader(address, wants=wants(options.topics), tell=told())
+    reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
     if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
         with session(master, name="tandem reads a connector's files") as spark:
             reader.run = partial(in_spark, spark)

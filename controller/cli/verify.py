@@ -17,6 +17,7 @@ from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.layout_options import (
     EmptyAsNullOption,
+    IndexOption,
     InstanceOption,
     Layout,
     LayoutOption,
@@ -87,6 +88,7 @@ def verify(
     instance: InstanceOption = None,
     prefer: PreferOption = None,
     leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -103,7 +105,9 @@ def verify(
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
     names = tuple(name for item in topics or () for name in item.split(",") if name)
-    files = reading(layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out)
+    files = reading(
+        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
+    )
     if files is not None:
         refuse_with(
             {
@@ -116,7 +120,7 @@ def verify(
         )
         place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
         address = StoreAddress(root=place, settings=settings, connector=files)
-        if not verify_files(address, names or None, master, output_):
+        if not verify_files(address, names or None, master, output_, index=index):
             raise typer.Exit(ExitCode.UNHEALTHY)
         return
     refuse_without({"--root": root})

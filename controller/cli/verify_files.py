@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli import output
@@ -18,15 +19,20 @@ if TYPE_CHECKING:
 _SHOWN = 50
 
 
-def verify_files(address: StoreAddress, topics: Sequence[str] | None, master: str, form: OutputFormat) -> bool:
-    """Read and show all files; return whether nothing is wrong. Nothing is kept in the store."""
+def verify_files(
+    address: StoreAddress, topics: Sequence[str] | None, master: str, form: OutputFormat, *, index: Path | None
+) -> bool:
+    """Read and show all files; return whether nothing is wrong. Nothing is kept in the store.
+
+    The `index` is written, but not believed.
+    """
     from spark_jobs import connector_verify  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.connector import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from spark_jobs.session import is_local, session  # noqa: PLC0415 - likewise
 
     output.note(f"verifying {place_of(address)}")
     began = time.monotonic()
-    reader = ConnectorReader(address, tell=told())
+    reader = ConnectorReader(address, tell=told(), index=index)
     if is_local(master):
         result = connector_verify.verify(address, reader, wants=wants(topics))
     else:

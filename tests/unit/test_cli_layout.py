@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from old_files import GOLDEN_FOLDER
@@ -37,6 +38,11 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
             "--topic-config goes with",
         ),
         (("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--offset-map"), "--offset-map goes with"),
+        (
+            ("records", "--root", "file:///x", "--pair", "x", "--topic", "t", "--key", "k", "--index", "f"),
+            "--index goes",
+        ),
+        (("verify", *ROOT, "--index", "/nowhere/f"), "/nowhere/f can't be written"),
         (("restore", "--root", GOLDEN_FOLDER.as_uri(), "--pair", "x", *TARGET), "there are a connector's files"),
         (("restore", "--layout", "conector", *TARGET), "Invalid value for '--layout'"),
         (("verify", *ROOT, "--sample", "5%"), "--sample goes without --layout connector"),
@@ -95,7 +101,8 @@ def test_options_and_those_of_the_data_source_say_the_same() -> None:
         prefer=Prefer.OLDER,
         left_out=frozenset({"x.avro", "y.avro"}),
     )
-    assert parse_options({"root": "file:///x", **source_options(found)}).address.connector == found
+    assert parse_options({"root": "file:///x", **source_options(found, None)}).address.connector == found
+    assert parse_options({"root": "file:///x", **source_options(found, Path("/x"))}).index == Path("/x")
     assert reading(Layout.TANDEM, empty_as_null=False, instance=None, prefer=None, leave_out=None) is None
 
 
