@@ -20,7 +20,7 @@ from spark_jobs.read import StoreAddress
 
 #: What no look at the files can tell.
 NOT_PROVEN: Final = (
-    "that no file is missing: gaps between offsets are what compaction leaves, too",
+    "that no file is missing, or was cut off right after a block: gaps between offsets are what compaction leaves, too",
     "that the newest records are there: nobody recorded how far the log went",
     "that bytes are as they were written: there are no checksums",
     "that no tombstone is missing: a connector that stood still for longer than delete.retention.ms never saw it",

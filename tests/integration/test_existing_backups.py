@@ -25,6 +25,7 @@ from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import S3Server
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.source.cluster import ClusterAdmin
+from spark_jobs.partitioner import Partitioner, chooser
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -142,6 +143,38 @@ def test_the_data_source_reads_the_same_files(tmp_path: Path, spark: SparkSessio
     latest = frame(latestPerKey="true", partitions="orders:1").orderBy("offset").collect()
     assert [item.offset for item in latest] == list(range(193, 200))
     assert frame(emptyAsNull="true", startOffset="orders:0=5,orders:1=190").where("value is null").count() == 2
+
+
+@pytest.mark.usefixtures("spark")
+def test_another_number_of_partitions_by_a_plan_in_a_file(
+    tmp_path: Path, kafka: KafkaServer, topic_name: str, tandem: Command
+) -> None:
+    """Keys go where producers look for them, each in its order; the offset map is left where it was asked for."""
+    root = tmp_path / "store"
+    parts = [rows(topic_name, number, range(60), key=b"key of %d" % number) for number in range(3)]
+    for number, part in enumerate(parts):
+        put(root, sink_key(topic_name, number, 0), avro(part))
+    where = ("--root", root.as_uri(), "--target-bootstrap-servers", kafka.bootstrap, "--index", str(tmp_path / "index"))
+    plan = str(tmp_path / "plan")
+    shape = ("--suffix", ".five", "--repartition", "murmur2", "--partitions", "5", "--topic-config", "segment.ms=70000")
+    code, report = tandem("restore", *where, *shape, "--plan", plan)
+    assert code == ExitCode.OK, report
+    code, report = tandem("restore", *where, "--apply", plan, "--offset-map")
+    assert code == ExitCode.OK, report
+    assert (report["verified"], report["records"]) == (True, 180)
+    target = f"{topic_name}.five"
+    found = [read_all(kafka.bootstrap, target, number) for number in range(5)]
+    choose = chooser(Partitioner.MURMUR2, 5)
+    for part in parts:
+        mine = [item for item in found[choose(part[0]["key"])] if item[1] == part[0]["key"]]
+        assert mine == rows_of([today(old) for old in part])
+    config = ClusterAdmin({"bootstrap.servers": kafka.bootstrap}).config([target])[target]
+    assert (config["cleanup.policy"], config["segment.ms"]) == ("compact", "70000")
+    assert (root / "connector" / "restores" / report["id"] / "restore.json").exists()
+    code, report = tandem("verify", "--root", root.as_uri())
+    assert (code, report["notes"]) == (ExitCode.OK, report["notes"][-1:]), (
+        "what restores leave is no file of the connector's"
+    )
 
 
 def test_damage_is_an_error_and_a_finding(tmp_path: Path, tandem: Command, capsys: pytest.CaptureFixture[str]) -> None:
