@@ -158,9 +158,14 @@ class ConnectorReader:
 
     def settled(self, topic: str, files: Sequence[File]) -> Mapping[str, Settled]:
         """Say what is taken of the files of one copy that overlap: by the key of the first file of each group."""
-        groups = connector_choice.overlapping(files)
         work = partial(_settle, self._address, connector_choice.topic_id_of(topic))
-        return {group[0].key: found for group, found in zip(groups, self.run(work, groups), strict=True)}
+        groups = connector_choice.overlapping(files)
+        large = [group for group in groups if sum(file.size for file in group) >= _LARGE]
+        small = [group for group in groups if sum(file.size for file in group) < _LARGE]
+        found: dict[str, Settled] = {}
+        for run, tasks in ((_one_by_one, large), (self.run, small)):
+            found |= {group[0].key: settled for group, settled in zip(tasks, run(work, tasks), strict=True)}
+        return found
 
 
 def _one_by_one(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> Iterator[_Result]:

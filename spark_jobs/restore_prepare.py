@@ -76,7 +76,9 @@ def prepare(reader: ChainReader | ConnectorReader, target: Target, options: Opti
         if options.exactly is not None and state.plan != options.exactly.hash:
             continue
         again = plan_again(reader, options, state, finish)
-        if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
+        # A run that noted targets' own settings, and then ended, has not made the others yet.
+        made = names == targets.keys()
+        if again is not None and made and state.targets == {name: item.topic_id for name, item in targets.items()}:
             refuse_if_cut(found, again, targets)
             return Prepared(
                 plan=again,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from backup_avro.errors import RefusedError
 from sink.object_store import StoreSettings
 from spark_jobs import restore_file
 from spark_jobs.connector import ConnectorReader
-from spark_jobs.progress import PlanState, State, decode_state, encode_state
+from spark_jobs.progress import PlanState, Progress, State, decode_state, encode_state
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_fit import fitted, own_settings
 from spark_jobs.restore_plan import LOADING, Naming, RestorePlan, TargetTopic, shaped
+from spark_jobs.restore_prepare import Prepared, prepare
 from spark_jobs.restore_shape import NOTHING
 
 OWN = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
@@ -95,6 +96,48 @@ def test_topics_that_a_run_made_have_none_of_their_own(plan: RestorePlan) -> Non
     for states in ([state({})], []):
         assert own_settings(plan, target(config=LOADING), states) == {}
     assert own_settings(plan, target(config=OWN), [state({}, topic_id="before")]) == {"orders.r": OWN}
+
+
+class Cluster:
+    """A target cluster, as far as planning looks at it."""
+
+    def __init__(self, topics: Mapping[str, TargetTopic], *states: PlanState) -> None:
+        self.topics = topics
+        self.states = states
+
+    def progress(self, *, settled: bool) -> Progress:
+        """What restores have noted."""
+        del settled
+        return Progress(plans={item.plan: item for item in self.states})
+
+    def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
+        """Those of the topics that exist."""
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+
+def prepared(root: Path, cluster: Cluster) -> Prepared:
+    """Plan a restore of all topics below a root."""
+    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading())
+    options = Options(naming=Naming(suffix=".r"))
+    return prepare(ConnectorReader(address), cluster, options)  # type: ignore[arg-type]  # it does what planning needs
+
+
+def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path) -> None:
+    """It is resumed only if all of its targets are there; the settings that it noted are kept either way."""
+    for topic in ("orders", "users"):
+        put(tmp_path, sink_key(topic, 0, 0), avro(rows(topic, 0, range(3))))
+    orders = target(1, config=LOADING)
+    both = {**orders, "users.r": replace(orders["orders.r"], name="users.r", topic_id="two")}
+    noted = replace(state({"orders.r": OWN}), plan=prepared(tmp_path, Cluster({})).plan.hash)
+
+    anew = prepared(tmp_path, Cluster(orders, noted))
+    assert (anew.resumes, anew.displaces, anew.configs) == (None, (noted,), {"orders.r": OWN})
+
+    whole = replace(noted, targets={"orders.r": "one", "users.r": "two"})
+    resumed = prepared(tmp_path, Cluster(both, whole))
+    assert (resumed.resumes, resumed.displaces, resumed.configs) == (whole, (), {"orders.r": OWN})
+    configs = {topic.target: dict(topic.source.config) for topic in resumed.plan.topics}
+    assert configs == {"orders.r": OWN, "users.r": {"cleanup.policy": "compact"}}
 
 
 def test_recorded_topics_are_left_alone(plan: RestorePlan) -> None:
