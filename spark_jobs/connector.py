@@ -6,6 +6,7 @@ Spark's tasks. In memory are a few files at a time, and some hundred bytes for e
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _THREADS: Final = 16
 #: Files from this size on, in bytes, are read one at a time: a connector may have cut them as large as it liked.
 _LARGE: Final = 32 * 1024 * 1024
+#: How often the index is written while files are read.
+_KEPT_EVERY_S: Final = 60.0
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -133,27 +136,33 @@ class ConnectorReader:
         before = known or {}
         found = [before[item.key] for item in wanted if item.key in before and before[item.key].listed == item]
         new = [item for item in wanted if item.key not in before or before[item.key].listed != item]
-        if new:
-            found += self._read(new)
-            if self._index is not None:
-                kept = {**before, **{file.key: file for file in found}}
-                root, empty_as_null = self._address.root, self.reading.empty_as_null
-                connector_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
-        return found
+        return [*found, *self._read(new, before)] if new else found
 
-    def _read(self, wanted: Sequence[Listed]) -> list[File]:
+    def _keep(self, before: Mapping[str, File], files: Iterable[File]) -> None:
+        if self._index is not None:
+            kept = {**before, **{file.key: file for file in files}}
+            root, empty_as_null = self._address.root, self.reading.empty_as_null
+            connector_index.save(self._index, kept.values(), root=root, empty_as_null=empty_as_null)
+
+    def _read(self, wanted: Sequence[Listed], before: Mapping[str, File]) -> list[File]:
+        """Read files; now and then what they hold is kept, with what was known `before`."""
         total = sum(item.size for item in wanted)
         large = [item for item in wanted if item.size >= _LARGE]
         small = [item for item in wanted if item.size < _LARGE]
         work = partial(_look_all, self._address)
         found: list[File] = []
         done = 0
+        kept_at = time.monotonic()
         for run, tasks in ((_one_by_one, [[item] for item in large]), (self.run, connector_files.group(small))):
             for files in run(work, tasks):
                 found += files
                 done += sum(file.listed.size for file in files)
                 if self._tell is not None:
                     self._tell(done, total)
+                if time.monotonic() - kept_at > _KEPT_EVERY_S:
+                    self._keep(before, found)
+                    kept_at = time.monotonic()
+        self._keep(before, found)
         return found
 
     def settled(self, topic: str, files: Sequence[File]) -> Mapping[str, Settled]:

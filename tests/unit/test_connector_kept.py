@@ -10,7 +10,7 @@ from old_files import avro, put, rows, sink_key
 
 from backup_avro.connector import Reading
 from backup_avro.errors import ConfigError, DamagedError
-from sink.object_store import StoreSettings
+from sink.object_store import StoreSettings, StoreTransientError
 from spark_jobs import connector
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.read import StoreAddress
@@ -59,6 +59,28 @@ def test_files_are_read_once(root: Path, tmp_path: Path, read: list[str]) -> Non
     old = put(root, sink_key("orders", 0, 9), avro(rows("orders", 0, range(9, 19))))
     assert planned(root, index)[1] == 9 + 10 + 4
     assert sorted(read) == sorted([new, old])
+
+
+def test_a_read_that_is_interrupted_is_not_lost(
+    root: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before an error of the store is known the next time."""
+    whole = connector.look_one
+    last = sink_key("orders", 0, 9)
+
+    def fail(address: StoreAddress, item: Any) -> Any:
+        if item.key == last:
+            raise StoreTransientError("no answer")
+        return whole(address, item)
+
+    monkeypatch.setattr(connector, "_KEPT_EVERY_S", -1.0)
+    monkeypatch.setattr(connector, "look_one", fail)
+    with pytest.raises(StoreTransientError):
+        planned(root, tmp_path / "index")
+    monkeypatch.setattr(connector, "look_one", whole)
+    read.clear()
+    assert planned(root, tmp_path / "index")[1] == 20
+    assert read == [last]
 
 
 def test_what_is_wrong_with_a_file_is_never_kept(root: Path, tmp_path: Path, read: list[str]) -> None:
