@@ -359,7 +359,9 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     if wanted is not None and wanted - found:
         raise ConfigError(
             f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
-            remedy="`tandem status` shows what is backed up; --generation names another one",
+            remedy="`tandem status` shows what is backed up; --generation names another one"
+            if selection.generation
+            else "`tandem verify --layout connector` shows what there is",
         )
     if not found:
         raise RefusedError(f"{selection.what} holds nothing that could be restored")

@@ -20,7 +20,7 @@ from controller.cli.layout_options import (
     LayoutOption,
     LeaveOutOption,
     PreferOption,
-    place_of,
+    files_below,
     reading,
     refuse_with,
     source_options,
@@ -120,13 +120,13 @@ def export(
     if files is None:
         require_pair(address, name)
     else:
-        output.note(f"reading {place_of(address)}")
+        output.note(f"reading {files_below(address)}")
     planned = job.prepare(options)
     for warning in planned.found.doubts(planned.selection):
         output.warn(warning)
     if target.startswith("file:") and not is_local(master):
         output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
-    what = place_of(address) if files else f"pair {name} from {planned.selection.what}"
+    what = files_below(address) if files else f"pair {name} from {planned.selection.what}"
     output.note(f"exporting {what} to {target}")
     began = time.monotonic()
     with session(master, name=f"tandem export {name}") as spark:

@@ -145,6 +145,6 @@ def wants(topics: Sequence[str] | None) -> Callable[[str], bool]:
     return lambda topic: names is None or topic in names
 
 
-def place_of(address: StoreAddress) -> str:
+def files_below(address: StoreAddress) -> str:
     """Return what is read, for messages."""
     return f"the connector's files below {address.root}"

@@ -25,7 +25,7 @@ from controller.cli.layout_options import (
     LayoutOption,
     LeaveOutOption,
     PreferOption,
-    place_of,
+    files_below,
     reading,
     told,
     wants,
@@ -106,7 +106,7 @@ def records(
         reader = ChainReader(address.open(), name)
     else:
         refuse_states(wish, "--")
-        output.note(f"reading {place_of(address)}")
+        output.note(f"reading {files_below(address)}")
         reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
     state = state_choice.find(reader, wish)
     selection = state.select(wanted=lambda found: found.name == topic, removed=True)

@@ -22,7 +22,7 @@ from controller.cli.layout_options import (
     LayoutOption,
     LeaveOutOption,
     PreferOption,
-    place_of,
+    files_below,
     reading,
     refuse_with,
     refuse_without,
@@ -268,7 +268,7 @@ def restore(
 
 def _what(plan: RestorePlan, address: StoreAddress) -> str:
     if not plan.recorded:
-        return place_of(address)
+        return files_below(address)
     as_of = "" if plan.as_of is None else f", as of {plan.as_of}"
     return f"pair {plan.pair} from generation {plan.generation}, entry {plan.seq}{as_of}"
 
@@ -285,7 +285,7 @@ def _reader(
     if address.connector is None:
         require_pair(address, pair)
         return ChainReader(address.open(), pair)
-    output.note(f"reading {place_of(address)}")
+    output.note(f"reading {files_below(address)}")
     reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
     if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
         with session(master, name="tandem reads a connector's files") as spark:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli import output
-from controller.cli.layout_options import place_of, told, wants
+from controller.cli.layout_options import files_below, told, wants
 from controller.cli.output import OutputFormat, Table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def verify_files(
     from spark_jobs.connector import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from spark_jobs.session import is_local, session  # noqa: PLC0415 - likewise
 
-    output.note(f"verifying {place_of(address)}")
+    output.note(f"verifying {files_below(address)}")
     began = time.monotonic()
     reader = ConnectorReader(address, tell=told(), index=index)
     if is_local(master):
