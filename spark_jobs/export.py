@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 from backup_avro.errors import ConfigError, PermanentError, RefusedError
 from sink.chain import pins
-from sink.chain.reader import ChainReader
 from spark_jobs import source_plan, state_choice
 from spark_jobs.latest import latest_per_key
 from spark_jobs.source import FORMAT, register
@@ -62,7 +61,7 @@ class Report:
 def prepare(options: Mapping[str, str]) -> Planned:
     """Find what these options of the data source mean now; what it would refuse is refused before Spark starts."""
     parsed = parse_options(options)
-    reader = ChainReader(parsed.address.open(), parsed.pair)
+    reader = parsed.reader()
     found = state_choice.find(reader, parsed.wish, tolerant=parsed.wish.generation is not None)
     selection = found.select(wanted=parsed.wants, removed=bool(parsed.named))
     source_plan.plan(selection, replace(parsed, latest_per_key=False))

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Final
 
+from backup_avro.connector import Reading
 from backup_avro.record import BYTES, Record, decode_body
 from backup_avro.selection import PartitionSelection
 from backup_avro.spans import spans
@@ -37,12 +38,17 @@ class KeyRecord:
 
 
 def history(
-    store: ObjectStore, partitions: Iterable[PartitionSelection], key: bytes, *, tell: Tell | None = None
+    store: ObjectStore,
+    partitions: Iterable[PartitionSelection],
+    key: bytes,
+    *,
+    connector: Reading | None = None,
+    tell: Tell | None = None,
 ) -> list[KeyRecord]:
     """Return all records of `key`, by partition and offset: within a partition that is the order of history.
 
-    Reads everything that the partitions hold, and keeps what it found in memory. Raises DamagedError and errors of the
-    store; what was read by then is lost.
+    Reads everything that the partitions hold, and keeps what it found in memory. With a `connector` the objects are its
+    files. Raises DamagedError and errors of the store; what was read by then is lost.
     """
     tasks = plan_tasks(partitions, min_tasks=1)
     total = sum(map(_bytes, tasks))
@@ -50,7 +56,7 @@ def history(
     found: list[KeyRecord] = []
     pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="records")
     try:
-        work = {pool.submit(_search, store, task, key): _bytes(task) for task in tasks}
+        work = {pool.submit(_search, store, connector, task, key): _bytes(task) for task in tasks}
         for ended in as_completed(work):
             found += ended.result()
             done += work[ended]
@@ -67,8 +73,8 @@ def _bytes(task: ReadTask) -> int:
     return sum({piece.item.key: piece.item.bytes for piece in task.slices}.values())
 
 
-def _search(store: ObjectStore, task: ReadTask, key: bytes) -> Sequence[KeyRecord]:
-    reader = ObjectReader(store, cache_bytes=0, apart=task.apart)
+def _search(store: ObjectStore, connector: Reading | None, task: ReadTask, key: bytes) -> Sequence[KeyRecord]:
+    reader = ObjectReader(store, cache_bytes=0, apart=task.apart, connector=connector)
     return [
         KeyRecord(record=record, generation=piece.generation, item=piece.item.key)
         for piece in task.slices

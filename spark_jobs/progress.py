@@ -61,7 +61,8 @@ class PlanState:
 
     `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
     ids of those topics whose partitions are loaded as one task. `before`: target's name -> what was set on it before
-    records were appended to it, for those that held something.
+    records were appended to it, for those that held something. `configs`: target's name -> settings that it had of its
+    own, where these are put back at the end because nobody recorded any.
     """
 
     plan: str
@@ -74,6 +75,7 @@ class PlanState:
     merged: tuple[str, ...]
     at: int
     before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +142,13 @@ def encode_state(state: PlanState) -> bytes:
             "merged": list(state.merged),
             "before": {name: dict(config) for name, config in state.before.items()},
             "at": state.at,
+            **({"configs": {name: dict(config) for name, config in state.configs.items()}} if state.configs else {}),
         }
     )
+
+
+def _configs(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    return {str(name): {str(key): str(value) for key, value in own.items()} for name, own in document.items()}
 
 
 def encode_progress(progress: TaskProgress) -> bytes:
@@ -175,6 +182,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
     basis: dict[str, Any] = fields.take("basis", dict)
     targets: dict[str, Any] = fields.take("targets", dict)
     before: dict[str, Any] = fields.take("before", dict, {})
+    configs: dict[str, Any] = fields.take("configs", dict, {})
     try:
         state = PlanState(
             plan=fields.take("plan", str),
@@ -186,12 +194,10 @@ def decode_state(value: bytes, where: str) -> PlanState:
             sources={str(topic_id): int(count) for topic_id, count in sources.items()},
             merged=tuple(str(topic_id) for topic_id in fields.take("merged", list)),
             at=fields.take("at", int),
-            before={
-                str(name): {str(key): str(value) for key, value in dict(config).items()}
-                for name, config in before.items()
-            },
+            before=_configs(before),
+            configs=_configs(configs),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return state

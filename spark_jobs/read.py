@@ -7,21 +7,26 @@ slices of it, or, for whoever wants little of many journals, that of a journal's
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from functools import cache, partial
+from itertools import islice
+from typing import Final, TypeAlias
 
 from backup_avro import layout
 from backup_avro.binary import BinaryReader
 from backup_avro.chain import Part, StoredObject, sha256_hex
+from backup_avro.connector import Reading, place_of
 from backup_avro.container import Block, Codec, Header, decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.record import decode_body
-from backup_avro.record_v1 import decoder_for
+from backup_avro.record_v1 import Modern, decoder_for, layout_of
 from backup_avro.selection import Slice
 from backup_avro.spans import spans
-from sink.object_store import ObjectMissingError, ObjectStore, StoreSettings, open_store
+from backup_avro.varint import LONG_MAX
+from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreSettings, open_store
+from sink.transcode.choice import best_bodies
 
 #: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
 CACHE_BYTES: Final = 128 * 1024 * 1024
@@ -33,25 +38,47 @@ class MissingObjectError(DamagedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
-    """Where a store is and how to get in; travels to the tasks. Its repr hides what is secret."""
+    """Where a store is and how to get in; travels to the tasks. Its repr hides what is secret.
+
+    With a `connector`, what lies there are that one's files, and not a pair's.
+    """
 
     root: str
     settings: StoreSettings
+    connector: Reading | None = None
 
     def open(self) -> ObjectStore:
         """Return the store of this process for this address; it is opened once and never closed."""
-        return _open(self)
+        return _open(self.root, self.settings)
+
+    def reader(self, *, cache_bytes: int = CACHE_BYTES, apart: bool = False) -> ObjectReader:
+        """Return what fetches and checks objects there."""
+        return ObjectReader(self.open(), cache_bytes=cache_bytes, apart=apart, connector=self.connector)
 
 
 def require_pair(address: StoreAddress, pair: str) -> None:
     """Look for the pair's first claim, before Spark starts for nothing. Raises ConfigError or the store's errors."""
-    if address.open().head(layout.claim_key(layout.check_name(pair, "pair"), 1)) is None:
+    store = address.open()
+    if store.head(layout.claim_key(layout.check_name(pair, "pair"), 1)) is not None:
+        return
+    place = None
+    with suppress(StoreDeniedError):  # who may not list knows no better
+        place = next((found for info in islice(store.list(""), _LOOKED_AT) if (found := place_of(info.key))), None)
+    if place is None:
         raise ConfigError(f"pair {pair} has no generation under {address.root}", remedy="check pair and store.root")
+    raise ConfigError(
+        f"pair {pair} has no generation under {address.root}, but there are a connector's files, of {place.topic}",
+        remedy="restore, verify, records and export read them with --layout connector",
+    )
+
+
+#: How many keys are looked at for files of a connector where no pair is: a page of a listing.
+_LOOKED_AT: Final = 1000
 
 
 @cache
-def _open(address: StoreAddress) -> ObjectStore:
-    return open_store(address.root, address.settings)
+def _open(root: str, settings: StoreSettings) -> ObjectStore:
+    return open_store(root, settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +94,18 @@ class ObjectReader:
     """Fetches and checks objects of one store. Not safe to share between threads; each task makes its own.
 
     With `apart`, parts of journals are fetched one by one: a partition's share of a thousand journals, not all of them.
+    With a `connector`, objects are its files, and their records come out in today's form.
     """
 
-    def __init__(self, store: ObjectStore, *, cache_bytes: int = CACHE_BYTES, apart: bool = False) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        apart: bool = False,
+        connector: Reading | None = None,
+    ) -> None:
+        self._connector = connector
         self._store = store
         self._cache_bytes = cache_bytes
         self._apart = apart
@@ -83,7 +119,10 @@ class ObjectReader:
             self._kept.move_to_end(item.key)
             return data
         data = self._get(item, 0, None)
-        check_bytes(item, data)
+        if self._connector is None:
+            check_bytes(item, data)
+        elif len(data) != item.bytes or sha256_hex(data) != item.sha256:
+            raise DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
         self._kept[item.key] = data
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
             self._kept.popitem(last=False)
@@ -93,6 +132,8 @@ class ObjectReader:
         try:
             return self._store.get(item.key, start=start, end=end)
         except ObjectMissingError as error:
+            if self._connector is not None:
+                raise MissingObjectError(f"{item.key} was deleted since it was first read", remedy=_STILL) from error
             raise MissingObjectError(
                 f"{item.key} is in the chain, but not in the store {self._store.url}",
                 remedy="its generation may have been cleared meanwhile: plan again; else see `tandem verify`",
@@ -116,14 +157,21 @@ class ObjectReader:
         else:
             data = self.fetch(item)
             begin, header = part.start, None
+        # The records of a connector's file may reach beyond those that a slice takes of it.
+        last = part.last if self._connector is None else LONG_MAX
         try:
-            header = header or open_container(data)
+            if self._connector is None:
+                header = header or open_container(data)
+                turned: Turned = None
+            else:
+                header = decode_header(data)
+                turned = turned_by(header, empty_as_null=self._connector.empty_as_null)
             blocks = _shared(iter_blocks(data, header, begin, begin + part.end - part.start), begin, part, share)
             if newest_first:
-                found = cut_backwards(_decoded(reversed(list(blocks)), header), piece.low, piece.high, last=part.last)
+                bodies = _decoded(reversed(list(blocks)), header, turned)
+                yield from cut_backwards(bodies, piece.low, piece.high, last=last)
             else:
-                found = cut(_decoded(blocks, header), piece.low, piece.high, last=part.last)
-            yield from found
+                yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=last)
         except DamagedError as error:
             raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
 
@@ -137,6 +185,7 @@ class ObjectReader:
 
 
 _RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
+_STILL: Final = "give the command again when nobody writes there any more"
 _REMEDY: Final = "its checksum is right, so it was written this way: report it, and use another generation"
 
 
@@ -158,6 +207,16 @@ def open_container(data: bytes) -> Header:
 
 
 _decoder = cache(decoder_for)
+_layout_of = cache(layout_of)
+
+Turned: TypeAlias = Callable[[bytes, int], Modern] | None
+"""Turns the bodies of an older version into today's; None where that is not needed."""
+
+
+def turned_by(header: Header, *, empty_as_null: bool) -> Turned:
+    """Return what makes today's bodies of a file's; None if they are that. Raises DamagedError for another schema."""
+    layout = _layout_of(header.schema_json)
+    return None if layout is None else partial(best_bodies().modern, layout=layout, empty_as_null=empty_as_null)
 
 
 def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, int]) -> Iterator[Block]:
@@ -172,12 +231,14 @@ def _shared(blocks: Iterable[Block], begin: int, part: Part, share: tuple[int, i
             yield block
 
 
-def _decoded(blocks: Iterable[Block], header: Header) -> Iterator[Body]:
+def _decoded(blocks: Iterable[Block], header: Header, turned: Turned) -> Iterator[Body]:
     codec: Codec = header.codec
     for block in blocks:
         if not block.count:
             continue
         body = decompress(block, codec)
+        if turned is not None:
+            body = turned(body, block.count).body
         yield Body(body=body, records=block.count, first=first_offset(body))
 
 

@@ -30,6 +30,7 @@ from spark_jobs import (
 )
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.produce import FencedError, fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
@@ -99,7 +100,7 @@ class Told:
 def restore(
     spark: SparkSession,
     address: StoreAddress,
-    reader: ChainReader,
+    reader: ChainReader | ConnectorReader,
     target: Target,
     options: Options,
     *,
@@ -185,6 +186,8 @@ class _Run:
         marks.ensure_topic(self._target.admin, brokers=brokers)
         if self._plan.append:
             return self._begin_to_append()
+        if self._prepared.configs:  # before they are changed
+            self._say(State.LOADING, self._prepared.targets)
         for topic in self._plan.topics:
             wanted = restore_prepare.replicas(topic, self._options, brokers)
             existing = self._prepared.targets.get(topic.target)
@@ -257,6 +260,10 @@ class _Run:
         assert state is not None
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
         targets = dict(self._prepared.targets)
+        if state.state is State.LOADING:
+            for topic in self._plan.topics:
+                if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
+                    self._target.make_ready(topic, targets[topic.target], replication_factor=0)
         self._say(state.state, targets)
         self._fence((state, *self._prepared.displaces))
         if self._plan.append:
@@ -277,6 +284,7 @@ class _Run:
             merged=self._merged,
             at=self._now(),
             before=self._before,
+            configs=self._prepared.configs,
         )
         others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
         marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import restore_plan, state_choice
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState
 from spark_jobs.restore_plan import Naming, RestorePlan
 from spark_jobs.restore_shape import NOTHING, Shape
@@ -34,10 +35,10 @@ class Options:
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
-    number that new topics get, None: as recorded. `bytes_per_second` bounds what is sent, all tasks together. With
-    `leaves_record` the store gets a record of the restore and its offset map. `exactly`: only this plan will do.
-    `merge`: what other complete generations hold beyond that one is added. `append`: topics that hold something are
-    added to, and keep their config.
+    number that new topics get, None: as recorded. `topic_config` is set on topics whose own nobody recorded.
+    `bytes_per_second` bounds what is sent, all tasks together. With `leaves_record` the store gets a record of the
+    restore and its offset map. `exactly`: only this plan will do. `merge`: what other complete generations hold beyond
+    that one is added. `append`: topics that hold something are added to, and keep their config.
     """
 
     naming: Naming = field(default_factory=Naming)
@@ -49,6 +50,7 @@ class Options:
     until: Mapping[tuple[str, int], int] = field(default_factory=dict)
     shape: Shape = NOTHING
     partitions: int | None = None
+    topic_config: Mapping[str, str] = field(default_factory=dict)
     bytes_per_second: int | None = None
     keep_load_config: bool = False
     consent: bool = False
@@ -65,7 +67,7 @@ class Options:
         return Wish(generation=self.generation, at=self.at, commit=self.commit, checkpoint=self.checkpoint)
 
 
-def plan_of(reader: ChainReader, options: Options) -> RestorePlan:
+def plan_of(reader: ChainReader | ConnectorReader, options: Options) -> RestorePlan:
     """Plan what the user chose from what the store holds now.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
@@ -74,25 +76,18 @@ def plan_of(reader: ChainReader, options: Options) -> RestorePlan:
     return _plan(reader, options, state_choice.find(reader, options.wish))
 
 
-def _plan(reader: ChainReader, options: Options, found: Found) -> RestorePlan:
-    return restore_plan.make_plan(
-        found.generations,
+def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found) -> RestorePlan:
+    return restore_plan.plan_of_state(
+        replace(found, merge=options.merge),
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,
-        number=found.number,
-        damaged=found.damaged,
-        cut=found.cut,
-        past=found.past,
-        asked=found.asked,
-        basis=found.basis,
         until=options.until,
-        merge=options.merge,
     )
 
 
 def plan_again(
-    reader: ChainReader,
+    reader: ChainReader | ConnectorReader,
     options: Options,
     state: PlanState | Exactly,
     finish: Callable[[RestorePlan], RestorePlan] = lambda plan: plan,
@@ -114,8 +109,13 @@ def plan_again(
     return None
 
 
-def _candidates(reader: ChainReader, options: Options, state: PlanState | Exactly) -> Iterator[RestorePlan]:
+def _candidates(
+    reader: ChainReader | ConnectorReader, options: Options, state: PlanState | Exactly
+) -> Iterator[RestorePlan]:
     """Yield what the user may have planned then. Raises what planning raises."""
+    if isinstance(reader, ConnectorReader):
+        yield _plan(reader, options, reader.find(options.wish))
+        return
     if options.checkpoint is not None:
         upto = state.basis.get(state.generation)
         yield _plan(reader, options, state_choice.named_cut(reader, options.checkpoint, upto=upto))

@@ -66,7 +66,7 @@ def load(task: LoadTask) -> Loaded:
     last TransientError when it gives up.
     """
     began = moved = time.monotonic()
-    reader = ObjectReader(task.store.open(), apart=True)
+    reader = task.store.reader(apart=True)
     resumed: int | None = None
     seen = -1
     delay = _FIRST_DELAY

@@ -17,7 +17,7 @@ from backup_avro.moments import PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded
 from sink.transcode.batch import Compression
 from spark_jobs.restore_shape import NOTHING, Shape, key_hash
-from spark_jobs.state import Found, doubts
+from spark_jobs.state import Found, Ready, doubts
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -42,6 +42,7 @@ _USUAL_LIMIT: Final = 1_048_588
 #: What a batch of one record takes besides it, and what compression may add.
 _BATCH_OVERHEAD: Final = 1024
 _SMALLEST_BATCH: Final = 1024
+_SHOWN: Final = 5
 _COMPRESSIONS: Final[Mapping[str, Compression]] = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -217,7 +218,8 @@ class RestorePlan:
     """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
 
     `basis`: generation -> the last chain entry that was read of it, for each generation that anything is taken from.
-    `groups` are the offsets that consumer groups had committed as of then, on what is restored.
+    `groups` are the offsets that consumer groups had committed as of then, on what is restored. Unless `recorded`,
+    nobody knows how the topics were configured and how many partitions they had; `notes` say what else to know.
     """
 
     pair: str
@@ -233,6 +235,8 @@ class RestorePlan:
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     shape: Shape = NOTHING
     append: bool = False
+    recorded: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -254,7 +258,7 @@ class RestorePlan:
             asked=self.asked,
             damaged=self.damaged,
         )
-        found += self.shape.describe()
+        found += [*self.notes, *self.shape.describe()]
         found += [
             f"{topic.source.name} holds a record of up to {topic.largest:,} bytes uncompressed; brokers take requests "
             "of up to socket.request.max.bytes, 100 MiB unless set otherwise"
@@ -267,10 +271,17 @@ class RestorePlan:
                     f"{topic.source.name} has {topic.source.partitions} partitions, {topic.target} gets {topic.count}: "
                     f"records go where {self.shape.partitioner} puts their keys"
                 )
-            missing = set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions}
+            missing = sorted(set(range(topic.source.partitions)) - {item.key.partition for item in topic.partitions})
+            if not self.recorded and missing:
+                some = ", ".join(map(str, missing[:_SHOWN])) + (" and others" if len(missing) > _SHOWN else "")
+                found.append(
+                    f"{topic.source.name}: {len(missing)} of {topic.source.partitions} partitions have no record and "
+                    f"stay empty: {some}"
+                )
+                continue
             found.extend(
                 f"{topic.source.name}-{number} is not in the backup; the target's partition stays empty"
-                for number in sorted(missing)
+                for number in missing
                 if f"{topic.source.name}-{number}" not in self.incomplete
             )
         return found
@@ -302,7 +313,6 @@ def make_plan(
     not be read, with the reason: they are warned of, because one of them may have been newer.
     Raises RefusedError if no generation will do, ConfigError for topics that are not in it or names that collide.
     """
-    wanted = None if topics is None else frozenset(topics)
     found = Found(
         generations=generations,
         number=number,
@@ -313,11 +323,24 @@ def make_plan(
         damaged=dict(damaged or {}),
         merge=merge,
     )
+    return plan_of_state(found, pair=pair, naming=naming, topics=topics, until=until)
+
+
+def plan_of_state(
+    found: Found,
+    *,
+    pair: str,
+    naming: Naming,
+    topics: Sequence[str] | None = None,
+    until: Mapping[tuple[str, int], int] | None = None,
+) -> RestorePlan:
+    """Plan the restore of a state that was found, as `make_plan` does."""
+    wanted = None if topics is None else frozenset(topics)
     selection = found.select(
         wanted=lambda topic: wanted is None or topic.name in wanted,
         removed=wanted is not None,
     )
-    selection = bounded(selection, generations, until or {})
+    selection = bounded(selection, found.generations, until or {})
     by_topic: dict[str, list[PartitionSelection]] = {}
     for item in selection.partitions:
         by_topic.setdefault(item.key.topic_id, []).append(item)
@@ -344,17 +367,21 @@ def make_plan(
         basis=found.basis_of(selection),
         topics=plans,
         incomplete=found.incomplete(selection),
-        past=past,
-        asked=asked,
+        past=found.past,
+        asked=found.asked,
         damaged=found.damaged,
-        groups=_groups(generations, selection),
-        hash=_hash(pair, selection, plans),
+        groups=_groups(found.generations, selection),
+        hash=_hash(pair, selection, plans, found.ready),
+        recorded=found.ready is None,
+        notes=found.notes,
     )
 
 
 def _groups(generations: Iterable[Generation], selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
     """Return what groups had committed on the selected partitions, as the generation that is rested on has it."""
-    state = next(state for state in generations if state.number == selection.generation)
+    state = next((state for state in generations if state.number == selection.generation), None)
+    if state is None:
+        return {}
     selected = {item.key for item in selection.partitions}
     found = {
         name: tuple(item for key, item in sorted(offsets.items()) if key in selected)
@@ -367,11 +394,13 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
     found = {plan.source.name for plan in plans}
     if wanted is not None and wanted - found:
         raise ConfigError(
-            f"generation {selection.generation} holds no complete partition of {', '.join(sorted(wanted - found))}",
-            remedy="`tandem status` shows what is backed up; --generation names another one",
+            f"{selection.what} holds no complete partition of {', '.join(sorted(wanted - found))}",
+            remedy="`tandem status` shows what is backed up; --generation names another one"
+            if selection.generation
+            else "`tandem verify --layout connector` shows what there is",
         )
     if not found:
-        raise RefusedError(f"generation {selection.generation} holds nothing that could be restored")
+        raise RefusedError(f"{selection.what} holds nothing that could be restored")
 
 
 def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
@@ -396,8 +425,9 @@ def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
         taken[plan.target] = plan.source.name
 
 
-def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan]) -> str:
+def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Ready | None) -> str:
     document = {
+        **({} if ready is None else {"reading": ready.reading}),
         "v": _HASH_VERSION,
         "pair": pair,
         "generation": selection.generation,
@@ -506,6 +536,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
         "pair": plan.pair,
         "generation": plan.generation,
         "seq": plan.seq,
+        "recorded": plan.recorded,
         "basis": {str(number): seq for number, seq in sorted(plan.basis.items())},
         "hash": plan.hash,
         "at": plan.as_of,

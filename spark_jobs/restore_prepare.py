@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from backup_avro.errors import RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_plan
+from spark_jobs import restore_append, restore_fit, restore_plan
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
 from spark_jobs.restore_estimate import Estimate
@@ -21,7 +22,8 @@ class Prepared:
     """A plan held against the target.
 
     `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
-    end and wanted the same topics. `present`: records that are loaded already.
+    end and wanted the same topics. `present`: records that are loaded already. `configs` are the targets' own settings
+    where they are put back at the end.
     """
 
     plan: RestorePlan
@@ -29,6 +31,7 @@ class Prepared:
     resumes: PlanState | None
     displaces: tuple[PlanState, ...]
     present: int
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def warnings(self) -> list[str]:
         """Return what people should know before this is carried out."""
@@ -36,7 +39,7 @@ class Prepared:
         return found + restore_append.warnings(self.plan, self.targets) if self.plan.append else found
 
 
-def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
+def prepare(reader: ChainReader | ConnectorReader, target: Target, options: Options) -> Prepared:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
@@ -53,26 +56,37 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
             seen[names] = target.look(names)
         return seen[names]
 
+    unfinished = sorted(
+        (state for state in found.plans.values() if state.state in {State.LOADING, State.VERIFIED}),
+        key=lambda state: state.at,
+        reverse=True,
+    )
+
     def finish(plan: RestorePlan) -> RestorePlan:
-        return restore_plan.shaped(plan, options.shape, look(plan), count=options.partitions, append=options.append)
+        targets = look(plan)
+        fitted = restore_fit.fitted(
+            plan,
+            targets,
+            restore_fit.own_settings(plan, targets, unfinished),
+            config=options.topic_config,
+            partitions=options.partitions,
+            repartitions=options.shape.partitioner is not None,
+        )
+        return restore_plan.shaped(fitted, options.shape, targets, count=options.partitions, append=options.append)
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
     targets = look(plan)
     names = {topic.target for topic in plan.topics}
-    rivals = sorted(
-        (
-            state
-            for state in found.plans.values()
-            if state.state in {State.LOADING, State.VERIFIED} and names & state.targets.keys()
-        ),
-        key=lambda state: state.at,
-        reverse=True,
-    )
+    rivals = [state for state in unfinished if names & state.targets.keys()]
+    # What is appended to notes that by itself.
+    configs = {} if plan.append else restore_fit.own_settings(plan, targets, unfinished)
     for state in rivals:
         if options.exactly is not None and state.plan != options.exactly.hash:
             continue
         again = plan_again(reader, options, state, finish)
-        if again is not None and state.targets == {name: item.topic_id for name, item in targets.items()}:
+        # A run that noted targets' own settings, and then ended, has not made the others yet.
+        made = names == targets.keys()
+        if again is not None and made and state.targets == {name: item.topic_id for name, item in targets.items()}:
             refuse_if_cut(found, again, targets)
             return Prepared(
                 plan=again,
@@ -80,6 +94,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
                 resumes=state,
                 displaces=tuple(other for other in rivals if other is not state),
                 present=sum(item.records for item in present(found, again, targets)),
+                configs=configs,
             )
     _refuse(found, plan, targets, rivals)
     missing = [topic for topic in plan.topics if topic.target not in targets]
@@ -87,7 +102,7 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
         brokers = target.brokers()
         for topic in missing:
             target.would_create(topic, replication_factor=replicas(topic, options, brokers))
-    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
+    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0, configs=configs)
 
 
 def _refuse(
@@ -117,9 +132,13 @@ def replicas(topic: TopicPlan, options: Options, brokers: int) -> int:
 
 
 def _exactly(
-    reader: ChainReader, options: Options, exactly: Exactly, finish: Callable[[RestorePlan], RestorePlan]
+    reader: ChainReader | ConnectorReader,
+    options: Options,
+    exactly: Exactly,
+    finish: Callable[[RestorePlan], RestorePlan],
 ) -> RestorePlan:
-    reader.refresh(tolerant=True)
+    if isinstance(reader, ChainReader):
+        reader.refresh(tolerant=True)
     plan = plan_again(reader, options, exactly, finish)
     if plan is None:
         raise RefusedError(
@@ -150,9 +169,9 @@ def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, Targ
 def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
     for state in found.plans.values():
         if state.state is State.FINISHED and state.targets.get(target.name) == target.topic_id and not target.empty:
+            origin = f" (from generation {state.generation})" if state.generation else ""
             raise RefusedError(
-                f"topic {target.name} on the target was restored before (from generation {state.generation}) and is "
-                "not empty",
+                f"topic {target.name} on the target was restored before{origin} and is not empty",
                 remedy="restore into another topic, e.g. with --suffix, or delete it first",
             )
 
@@ -175,8 +194,10 @@ def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
         )
 
 
-def refuse_if_clearing(reader: ChainReader, plan: RestorePlan) -> None:
+def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan) -> None:
     """After the pins were put: what was let go before may be deleted at any time, what was replaced may be gone."""
+    if isinstance(reader, ConnectorReader):
+        return  # nobody clears there, and what has gone is missed when it is read
     present = {state.number: state for state in reader.refresh(tolerant=True)}
     pieces = [piece for topic in plan.topics for item in topic.partitions for piece in item.slices]
     for key, number in sorted({piece.item.key: piece.generation for piece in pieces}.items()):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backup_avro.selection import Slice
 from backup_avro.spans import spans
 from spark_jobs.partitioner import Partitioner, chooser
-from spark_jobs.read import ObjectReader, StoreAddress
+from spark_jobs.read import StoreAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Stray:
 def survey(task: SurveyTask) -> Stray:
     """Read up to the first stray. Raises DamagedError and the store's errors."""
     choose = chooser(task.partitioner, task.partitions)
-    reader = ObjectReader(task.store.open(), apart=True)
+    reader = task.store.reader(apart=True)
     for piece in task.slices:
         for body in reader.bodies(piece):
             for span in spans(body.body, body.records):

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from backup_avro.errors import ConfigError
 from backup_avro.spans import spans
-from sink.chain.reader import ChainReader
 from spark_jobs import arrow, state_choice
 from spark_jobs.arrow import Run
 from spark_jobs.latest import winners
@@ -86,7 +85,7 @@ class KafkaBackupReader(DataSourceReader):
     def partitions(self) -> Sequence[Any]:
         """Read the chain and cut what is wanted of it into tasks. RefusedError if nothing is complete."""
         options = self._options
-        reader = ChainReader(options.address.open(), options.pair)
+        reader = options.reader()
         # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
         found = state_choice.find(reader, options.wish, tolerant=options.wish.generation is not None)
         selection = found.select(wanted=options.wants, removed=bool(options.named))
@@ -100,9 +99,9 @@ class KafkaBackupReader(DataSourceReader):
             case None:
                 return
             case ReadTask():
-                runs = _all(ObjectReader(options.address.open(), apart=task.apart), task)
+                runs = _all(options.address.reader(apart=task.apart), task)
             case LatestTask():
-                runs = _latest(ObjectReader(options.address.open(), apart=task.apart), task, options)
+                runs = _latest(options.address.reader(apart=task.apart), task, options)
         yield from arrow.filtered(
             arrow.batches_of(runs, with_source=options.include_source),
             since=options.times.low,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Final
 
+from backup_avro import connector
 from backup_avro.chain import Topic
+from backup_avro.connector import Prefer, Reading
 from backup_avro.errors import ConfigError
 from backup_avro.moments import parse_moment
+from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings
+from spark_jobs.connector import ConnectorReader, refuse_states
 from spark_jobs.read import StoreAddress
 from spark_jobs.state import Wish
 
@@ -39,7 +44,15 @@ _OWN: Final = (
     "includeSource",
     "minPartitions",
     "pushFilters",
+    "layout",
+    "emptyAsNull",
+    "instance",
+    "prefer",
+    "leaveOut",
+    "index",
 )
+#: Whose files lie below the root.
+LAYOUTS: Final = ("tandem", "connector")
 _TRUE: Final = {"true": True, "false": False}
 
 Place = tuple[str, int]
@@ -91,7 +104,7 @@ class SourceOptions:
 
     `start` and `end` are offsets, `times` (ms) what producers or brokers wrote, without which a record is in no range:
     they choose among the records of the state that `wish` names, and `latest_per_key` among what is left.
-    `tombstones` False leaves out records without a value at the very end.
+    `tombstones` False leaves out records without a value at the very end. `index` is that of a connector's files.
     """
 
     address: StoreAddress
@@ -108,6 +121,7 @@ class SourceOptions:
     include_source: bool = False
     min_partitions: int = MIN_PARTITIONS
     push_filters: bool = False
+    index: Path | None = None
 
     @property
     def named(self) -> frozenset[str]:
@@ -116,11 +130,20 @@ class SourceOptions:
 
     def wants(self, topic: Topic) -> bool:
         """Whether a topic is asked for."""
+        return self._wants(topic.name, removed=topic.removed)
+
+    def _wants(self, name: str, *, removed: bool = False) -> bool:
         if not (self.named or self.pattern is not None):
             return True
-        return topic.name in self.named or (
-            self.pattern is not None and not topic.removed and re.fullmatch(self.pattern, topic.name) is not None
+        return name in self.named or (
+            self.pattern is not None and not removed and re.fullmatch(self.pattern, name) is not None
         )
+
+    def reader(self) -> ChainReader | ConnectorReader:
+        """Return what finds states there."""
+        if self.address.connector is not None:
+            return ConnectorReader(self.address, wants=self._wants, index=self.index)
+        return ChainReader(self.address.open(), self.pair)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -139,12 +162,16 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             f"kafka_backup: unknown option {unknown[0]!r}",
             remedy=f"known are {', '.join(_OWN)} and {STORE_PREFIX}* (fields of the store's settings)",
         )
-    for name, value in (("root", root), ("pair", given.get("pair"))):
+    reading = _reading(given)
+    if reading is not None and given.get("pair"):
+        raise ConfigError("kafka_backup: pair goes without layout", remedy="a connector's files are of no pair")
+    pair = given.get("pair") if reading is None else connector.PAIR
+    for name, value in (("root", root), ("pair", pair)):
         if not value:
             raise ConfigError(f"kafka_backup: option {name!r} is missing", remedy=f'add .option("{name}", …)')
     found = SourceOptions(
-        address=StoreAddress(root=str(root), settings=parse_store(store)),
-        pair=given["pair"],
+        address=StoreAddress(root=str(root), settings=parse_store(store), connector=reading),
+        pair=str(pair),
         wish=_wish(given),
         topics=frozenset(_items(given.get("topics", ""))),
         pattern=_pattern(given.get("topicspattern")),
@@ -159,14 +186,69 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         tombstones=_flag("tombstones", given.get("tombstones"), otherwise=True),
         include_source=_flag("includeSource", given.get("includesource"), otherwise=False),
         min_partitions=_number("minPartitions", given.get("minpartitions")) or MIN_PARTITIONS,
+        index=Path(given["index"]) if given.get("index") else None,
         push_filters=_flag("pushFilters", given.get("pushfilters"), otherwise=False),
     )
+    if reading is not None:
+        refuse_states(found.wish, "kafka_backup: option ")
     if found.partitions and (found.topics or found.pattern is not None):
         raise ConfigError(
             "kafka_backup: partitions goes with neither topics nor topicsPattern",
             remedy="partitions names all that is read, e.g. orders:0,orders:3",
         )
     return found
+
+
+def _reading(given: Mapping[str, str]) -> Reading | None:
+    """Return how a connector's files are read, None if there are none of them."""
+    name = given.get("layout", LAYOUTS[0])
+    if name not in LAYOUTS:
+        raise ConfigError(f"kafka_backup: layout {name!r} is unknown", remedy=f"it is {' or '.join(LAYOUTS)}")
+    options = ("emptyAsNull", "instance", "prefer", "leaveOut", "index")
+    if name != connector.PAIR:
+        alone = next((option for option in options if option.lower() in given), None)
+        if alone is not None:
+            raise ConfigError(f"kafka_backup: {alone} goes with layout", remedy="it is for the layout connector")
+        return None
+    return reading_of(
+        empty_as_null=_flag("emptyAsNull", given.get("emptyasnull"), otherwise=False),
+        instances=_items(given.get("instance", "")),
+        prefer=given.get("prefer"),
+        left_out=_items(given.get("leaveout", "")),
+        place="kafka_backup: option ",
+    )
+
+
+def reading_of(
+    *, empty_as_null: bool, instances: Iterable[str], prefer: str | None, left_out: Iterable[str], place: str
+) -> Reading:
+    """Return how a connector's files are read. ConfigError for what makes no sense; `place` is before an option's name.
+
+    `instances` are names, or TOPIC=NAME for single topics.
+    """
+    every: set[str] = set()
+    single: dict[str, str] = {}
+    for item in instances:
+        topic, found, name = item.rpartition("=")
+        if not name or (found and not topic):
+            raise ConfigError(f"{place}instance {item!r} is neither NAME nor TOPIC=NAME", remedy="correct it")
+        if found:
+            single[topic] = name
+        else:
+            every.add(name)
+    if len(every) > 1:
+        raise ConfigError(
+            f"{place}instance names {' and '.join(sorted(every))} for all topics", remedy="name one, or TOPIC=NAME"
+        )
+    if prefer is not None and prefer not in list(Prefer):
+        raise ConfigError(f"{place}prefer {prefer!r} is unknown", remedy=f"it is {' or '.join(Prefer)}")
+    return Reading(
+        empty_as_null=empty_as_null,
+        instance=next(iter(every), None),
+        instances=tuple(sorted(single.items())),
+        prefer=None if prefer is None else Prefer(prefer),
+        left_out=frozenset(left_out),
+    )
 
 
 def _items(text: str) -> list[str]:

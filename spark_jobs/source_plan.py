@@ -86,7 +86,7 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
     missing = options.named - {topic for topic, _ in places}
     if missing:
         raise ConfigError(
-            f"kafka_backup: generation {selection.generation} holds no topic {min(missing)!r}",
+            f"kafka_backup: {selection.what} holds no topic {min(missing)!r}",
             remedy="`tandem status` lists the topics of each generation",
         )
     for name, named in (
@@ -98,13 +98,13 @@ def _check_named(selection: Selection, options: SourceOptions) -> None:
         if absent:
             topic, number = min(absent)
             raise ConfigError(
-                f"kafka_backup: {name} names {topic}:{number}, which generation {selection.generation} does not have "
+                f"kafka_backup: {name} names {topic}:{number}, which {selection.what} does not have "
                 "or which is not read",
                 remedy="correct it; `tandem status` names partitions that are incomplete",
             )
     if options.pattern is not None and not places:
         raise ConfigError(
-            f"kafka_backup: topicsPattern {options.pattern!r} matches no topic of generation {selection.generation}",
+            f"kafka_backup: topicsPattern {options.pattern!r} matches no topic of {selection.what}",
             remedy="it is matched against whole names; `tandem status` lists the topics of each generation",
         )
 

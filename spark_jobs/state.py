@@ -6,7 +6,7 @@ Shared by all that read a backup: restore, the data source, `tandem records`, `t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError
@@ -45,13 +45,25 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A state that no chain tells of: what is read, what to know before relying on it, and how its records are read.
+
+    `reading` is part of a plan's identity: the same files, read otherwise, are another plan.
+    """
+
+    selection: Selection
+    notes: tuple[str, ...]
+    reading: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The generations that hold the state that was wished for.
 
     With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
     (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
     `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
-    `merge`: what others hold beyond it is added.
+    `merge`: what others hold beyond it is added. With a `ready` state there are no generations, nothing else is set.
     """
 
     generations: Sequence[Generation]
@@ -62,12 +74,16 @@ class Found:
     basis: Mapping[int, int] | None = None
     damaged: Mapping[int, str] = field(default_factory=dict)
     merge: bool = True
+    ready: Ready | None = None
 
     def select(self, *, wanted: Callable[[Topic], bool], removed: bool) -> Selection:
         """Select what is read. With `removed`, topics that the cluster has deleted count too (see `select`).
 
         RefusedError if no generation will do.
         """
+        if self.ready is not None:
+            kept = tuple(item for item in self.ready.selection.partitions if wanted(item.topic))
+            return replace(self.ready.selection, partitions=kept)
         cut = self.cut if self.past is None else self.past.offsets
         if cut is None:
             return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
@@ -81,7 +97,7 @@ class Found:
 
     def doubts(self, selection: Selection) -> list[str]:
         """Return what the user should know about a selection of this state before relying on it."""
-        return doubts(
+        return list(self.notes) + doubts(
             generation=selection.generation,
             partitions=sorted(selection.partitions, key=lambda item: (item.topic.name, item.key.partition)),
             incomplete=self.incomplete(selection),
@@ -89,6 +105,11 @@ class Found:
             asked=self.asked,
             damaged=self.damaged,
         )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a state that no chain tells of says of itself."""
+        return () if self.ready is None else self.ready.notes
 
     def basis_of(self, selection: Selection) -> Mapping[int, int]:
         """Return generation -> the last chain entry that was read of it, for each that anything is taken from."""

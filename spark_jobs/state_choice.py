@@ -15,18 +15,21 @@ from backup_avro.selection import choose
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
+from spark_jobs.connector import ConnectorReader
 from spark_jobs.state import Found, Wish
 
 _SKEW_MS: Final = 5_000
 """By how much the store's clock may seem to be behind the user's."""
 
 
-def find(reader: ChainReader, wish: Wish, *, tolerant: bool = True) -> Found:
-    """Find a state in what the store holds now.
+def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = True) -> Found:
+    """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
     read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state.
     """
+    if isinstance(reader, ConnectorReader):
+        return reader.find(wish)
     generations = reader.refresh(tolerant=tolerant)
     lost = reader.lost(generations)
     if lost and not tolerant:

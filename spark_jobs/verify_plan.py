@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backup_avro.binary import BinaryReader
 from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
 from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
-from backup_avro.spans import spans
-from sink.transcode.choice import best_bodies
 from spark_jobs.read import check_bytes, open_container
+from spark_jobs.seen import Seen
 
 #: Bytes of objects that one task reads. Smaller tasks tell progress earlier; each costs some 50 ms.
 TASK_BYTES: Final = 64 * 1024 * 1024
@@ -314,7 +312,7 @@ def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
     records = tombstones = 0
     findings: list[Finding] = []
     for part in check.item.parts:
-        seen = _Seen()
+        seen = Seen()
         name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
         try:
             for block in iter_blocks(data, header, part.start, part.end):
@@ -322,7 +320,7 @@ def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
         except DamagedError as error:
             findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
         else:
-            problems = seen.problems(part, check.topics[part.key.topic_id])
+            problems = _problems(seen, part, check.topics[part.key.topic_id])
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
         records += seen.records
         tombstones += seen.tombstones
@@ -342,77 +340,19 @@ def _check_header(header: Header, opening: Opening) -> None:
         raise DamagedError("its sync marker is not that of its generation")
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the records of one part turned out to be."""
-
-    records: int = 0
-    tombstones: int = 0
-    first: int = -1
-    last: int = -1
-    min_timestamp: int = 0
-    max_timestamp: int = 0
-    heads: set[bytes] = field(default_factory=set)
-    disorder: str | None = None
-
-    def add(self, body: bytes, count: int) -> None:
-        """Look at each record of a block's body. Raises DamagedError."""
-        found = best_bodies().survey(body, count)
-        if found is None:
-            self._add_slowly(body, count)
-            return
-        if self.records and found.first_offset <= self.last:
-            self.disorder = self.disorder or f"offset {found.first_offset} follows {self.last}"
-        if found.disorder is not None and self.disorder is None:
-            self.disorder = "offset {} follows {}".format(*found.disorder)
-        if not self.records:
-            self.first = found.first_offset
-            self.min_timestamp, self.max_timestamp = found.min_timestamp, found.max_timestamp
-        self.heads.add(found.head)
-        self.last = found.last_offset
-        self.min_timestamp = min(self.min_timestamp, found.min_timestamp)
-        self.max_timestamp = max(self.max_timestamp, found.max_timestamp)
-        self.records += count
-        self.tombstones += found.tombstones
-
-    def _add_slowly(self, body: bytes, count: int) -> None:
-        """Look at records one by one: what is damaged still counts up to the damage."""
-        low, high, last, head = self.min_timestamp, self.max_timestamp, self.last, b""
-        for span in spans(body, count):
-            if span[0] is not head:
-                head = span[0]
-                self.heads.add(head)
-            offset, timestamp = span[2], span[3]
-            if not self.records:
-                self.first = offset
-                low = high = timestamp
-            elif offset <= last and self.disorder is None:
-                self.disorder = f"offset {offset} follows {last}"
-            last = offset
-            low, high = min(low, timestamp), max(high, timestamp)
-            self.records += 1
-            self.tombstones += span[8] < 0
-        self.min_timestamp, self.max_timestamp, self.last = low, high, last
-
-    @property
-    def places(self) -> set[tuple[str, int]]:
-        """Topics and partitions that the records name."""
-        readers = [BinaryReader(head) for head in self.heads]
-        return {(reader.text(), reader.int32()) for reader in readers}
-
-    def problems(self, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
-        foreign = sorted(self.places - {(topic, part.key.partition)})
-        if foreign:
-            yield Fault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
-        if self.disorder is not None:
-            yield Fault.ORDER, self.disorder
-        differ = [
-            f"{name} {getattr(self, name)} instead of {getattr(part, name)}"
-            for name in ("records", "tombstones", "first", "last", "min_timestamp", "max_timestamp")
-            if getattr(self, name) != getattr(part, name)
-        ]
-        if differ:
-            yield Fault.COUNTS, ", ".join(differ)
+def _problems(seen: Seen, part: Part, topic: str) -> Iterator[tuple[Fault, str]]:
+    foreign = sorted(seen.places - {(topic, part.key.partition)})
+    if foreign:
+        yield Fault.FOREIGN, f"it holds records of {foreign[0][0]}-{foreign[0][1]}"
+    if seen.disorder is not None:
+        yield Fault.ORDER, seen.disorder
+    differ = [
+        f"{name} {getattr(seen, name)} instead of {getattr(part, name)}"
+        for name in ("records", "tombstones", "first", "last", "min_timestamp", "max_timestamp")
+        if getattr(seen, name) != getattr(part, name)
+    ]
+    if differ:
+        yield Fault.COUNTS, ", ".join(differ)
 
 
 def _of(check: ObjectCheck, fault: Fault, message: str) -> Finding:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from backup_avro.binary import BinaryReader
 from backup_avro.errors import DamagedError
-from backup_avro.record import NAMESPACE, NOT_UTF8, SCHEMA, Record, decode_body
+from backup_avro.record import NAMESPACE, NOT_UTF8, SCHEMA, Record, decode_body, encode
 
 Decoder: TypeAlias = Callable[[bytes | memoryview, int], Iterator[Record]]
 
@@ -34,21 +34,56 @@ class LayoutV1:
     headers_null: int | None = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modern:
+    """A version 1 block body in today's form, and how many of its records had an empty key or value there."""
+
+    body: bytes
+    empty_keys: int
+    empty_values: int
+
+
 def decoder_for(schema_json: str, *, empty_as_null: bool = False) -> Decoder:
     """Return what decodes the block bodies of a file with this schema, whichever version it is.
 
     `empty_as_null` is for version 1 only: it turns empty keys, values and header values into null.
     Raises DamagedError for any other schema.
     """
+    layout = layout_of(schema_json)
+    return decode_body if layout is None else partial(read_v1, layout=layout, empty_as_null=empty_as_null)
+
+
+def layout_of(schema_json: str) -> LayoutV1 | None:
+    """Return how a file with this schema is laid out, None if that is today's. Raises DamagedError as `decoder_for`."""
     try:
         schema = json.loads(schema_json)
         shape = _shape(schema)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the schema in a file's header can't be read: {error}", remedy=_REMEDY) from error
-    if shape == _shape(SCHEMA):
-        return decode_body
-    layout = _layout_v1(schema)
-    return partial(read_v1, layout=layout, empty_as_null=empty_as_null)
+    return None if shape == _shape(SCHEMA) else _layout_v1(schema)
+
+
+def modern(body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+    """Turn a version 1 block body into today's. Headers keep the order of the file. Raises DamagedError as `read_v1`.
+
+    What is empty is counted before `empty_as_null` makes null of it.
+    """
+    out = []
+    empty_keys = empty_values = 0
+    for record in read_v1(body, count, layout=layout):
+        empty_keys += record.key == b""
+        empty_values += record.value == b""
+        out.append(encode(_without_empty(record) if empty_as_null else record))
+    return Modern(body=b"".join(out), empty_keys=empty_keys, empty_values=empty_values)
+
+
+def _without_empty(record: Record) -> Record:
+    return replace(
+        record,
+        key=record.key or None,
+        value=record.value or None,
+        headers=tuple((name, value or None) for name, value in record.headers),
+    )
 
 
 def read_v1(

@@ -53,12 +53,20 @@ class PartitionSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a restore reads: `generation` is what it rests on, `seq` its chain entry, `incomplete` what it lacks."""
+    """What a restore reads: `generation` is what it rests on, `seq` its chain entry, `incomplete` what it lacks.
+
+    Both are 0 where no chain tells what there is, but a connector's files.
+    """
 
     generation: int
     seq: int
     partitions: tuple[PartitionSelection, ...]
     incomplete: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """What it rests on, for messages."""
+        return f"generation {self.generation}" if self.generation else "the root"
 
 
 def restorable(generations: Iterable[Generation]) -> list[Generation]:

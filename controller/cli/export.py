@@ -8,9 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backup_avro.chain import iso
+from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    refuse_with,
+    source_options,
+)
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import (
     AtOption,
@@ -55,6 +69,12 @@ def export(
     ] = False,
     root: RootOption = None,
     pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -71,10 +91,22 @@ def export(
     if form not in _FORMATS:
         raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}")
     names = [name.strip() for item in topics or () for name in item.split(",") if name.strip()]
-    place, settings, name, _ = backup(context, config, overrides, root=root, pair=pair)
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    if files is not None:
+        refuse_with({"--generation": generation, "--at": at, "--checkpoint": checkpoint})
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    address = StoreAddress(root=place, settings=settings, connector=files)
     given = {
         "root": place,
-        "pair": name,
+        "pair": name if files is None else None,
         "topics": ",".join(names) or None,
         "generation": generation,
         "at": at,
@@ -82,14 +114,20 @@ def export(
         "includeSource": "true" if include_source else None,
     }
     options = {key: str(value) for key, value in given.items() if value is not None} | store_options(settings)
+    if files is not None:
+        options |= source_options(files, index)
     target = job.place(to)
-    require_pair(StoreAddress(root=place, settings=settings), name)
+    if files is None:
+        require_pair(address, name)
+    else:
+        output.note(f"reading {files_below(address)}")
     planned = job.prepare(options)
     for warning in planned.found.doubts(planned.selection):
         output.warn(warning)
     if target.startswith("file:") and not is_local(master):
         output.warn(f"{target} is written by Spark's executors, each on its own machine unless all share it")
-    output.note(f"exporting pair {name} from generation {planned.selection.generation} to {target}")
+    what = files_below(address) if files else f"pair {name} from {planned.selection.what}"
+    output.note(f"exporting {what} to {target}")
     began = time.monotonic()
     with session(master, name=f"tandem export {name}") as spark:
         report = job.export(
@@ -109,7 +147,7 @@ def _show(planned: Planned, report: Report, form: str, seconds: float, output_: 
     output.show(
         kind="Export",
         body={
-            "pair": planned.options["pair"],
+            "pair": planned.options.get("pair", PAIR),
             "generation": planned.selection.generation,
             "at": None if past is None else iso(past.at),
             "topics": sorted({item.topic.name for item in planned.selection.partitions}),

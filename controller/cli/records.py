@@ -12,10 +12,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backup_avro.chain import iso
+from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError
 from backup_avro.moments import parse_moment
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    told,
+    wants,
+)
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import AtOption, CheckpointOption, PairOption, RootOption, backup
 
@@ -52,6 +66,12 @@ def records(
     checkpoint: CheckpointOption = None,
     root: RootOption = None,
     pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show every record of one key that the backup holds, by partition and offset.
@@ -61,6 +81,7 @@ def records(
     """
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs import state_choice  # noqa: PLC0415 - likewise
+    from spark_jobs.connector import ConnectorReader, refuse_states  # noqa: PLC0415 - likewise
     from spark_jobs.key_history import history  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
     from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
@@ -68,20 +89,36 @@ def records(
     wanted = key_bytes(key, key_format)
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
-    place, settings, name, _ = backup(context, config, overrides, root=root, pair=pair)
-    address = StoreAddress(root=place, settings=settings)
-    require_pair(address, name)
-    state = state_choice.find(ChainReader(address.open(), name), wish)
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    place, settings, name, _ = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    reader: ChainReader | ConnectorReader
+    if files is None:
+        require_pair(address, name)
+        reader = ChainReader(address.open(), name)
+    else:
+        refuse_states(wish, "--")
+        output.note(f"reading {files_below(address)}")
+        reader = ConnectorReader(address, wants=wants([topic]), tell=told(), index=index)
+    state = state_choice.find(reader, wish)
     selection = state.select(wanted=lambda found: found.name == topic, removed=True)
     if not selection.partitions:
         raise ConfigError(
-            f"generation {selection.generation} holds no complete partition of {topic}",
+            f"{selection.what} holds no complete partition of {topic}",
             remedy="`tandem status` shows what is backed up; --generation names another one",
         )
     for warning in state.doubts(selection):
         output.warn(warning)
     began = time.monotonic()
-    found = history(address.open(), selection.partitions, wanted, tell=_Lines())
+    found = history(address.open(), selection.partitions, wanted, connector=files, tell=_Lines())
     rows = [document(item) for item in found]
     output.show(
         kind="Records",

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backup_avro.connector import PAIR
 from backup_avro.errors import ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    files_below,
+    reading,
+    refuse_with,
+    refuse_without,
+    told,
+    wants,
+)
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import (
     AtOption,
@@ -26,6 +43,13 @@ from controller.cli.restore_groups import groups
 from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
 from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
+
+if TYPE_CHECKING:
+    from sink.chain.reader import ChainReader
+    from spark_jobs.connector import ConnectorReader
+    from spark_jobs.read import StoreAddress
+    from spark_jobs.restore_choice import Options
+    from spark_jobs.restore_plan import RestorePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app.command()(groups)
@@ -118,6 +142,19 @@ def restore(
     ] = None,
     root: RootOption = None,
     pair: PairOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
+    topic_config: Annotated[
+        list[str] | None,
+        typer.Option("--topic-config", metavar="KEY=VALUE", help="With --layout connector: set on all targets."),
+    ] = None,
+    leave_map: Annotated[
+        bool, typer.Option("--offset-map", help="With --layout connector: leave the offset map below the root.")
+    ] = False,
     target_servers: TargetServersOption = None,
     target_config: TargetConfigOption = None,
     replication_factor: Annotated[
@@ -150,17 +187,32 @@ def restore(
     is not what the backup is.
     """
     if context.invoked_subcommand is not None:
+        refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
         return
     from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
-    from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs import restore as job  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress  # noqa: PLC0415 - likewise
     from spark_jobs.restore_prepare import check_consent, prepare  # noqa: PLC0415 - likewise
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
-    place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
+    files = reading(
+        layout,
+        empty_as_null=empty_as_null,
+        instance=instance,
+        prefer=prefer,
+        leave_out=leave_out,
+        pair=pair,
+        index=index,
+    )
+    if files is None:
+        refuse_without({"--topic-config": topic_config, "--offset-map": leave_map})
+    else:
+        refuse_with(
+            {"--generation": generation, "--at": at, "--commit": commit, "--checkpoint": checkpoint, "--until": until}
+        )
+    place, settings, name, configured = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     target = Target(target_properties(configured, target_servers, target_config))
     options = options_of(
         topics=topics,
@@ -192,11 +244,14 @@ def restore(
         keep_load_config=keep_load_config,
         consent=yes,
         replication_factor=replication_factor,
+        topic_config=topic_config,
+        leaves_record=files is None or leave_map,
+        counts_known=files is None,
     )
     if apply is not None:
         options = replace(planned(apply, options, pair=name), consent=yes)
-    address = StoreAddress(root=place, settings=settings)
-    reader = ChainReader(address.open(), name)
+    address = StoreAddress(root=place, settings=settings, connector=files)
+    reader = _reader(address, name, options, master, index)
     if dry_run or plan is not None:
         prepared = prepare(reader, target, options)
         if plan is not None:
@@ -209,8 +264,7 @@ def restore(
     check_consent(prepared.plan, options, now=_now())
     for warning in prepared.warnings():
         output.warn(warning)
-    as_of = "" if prepared.plan.as_of is None else f", as of {prepared.plan.as_of}"
-    output.note(f"restoring pair {name} from generation {prepared.plan.generation}, entry {prepared.plan.seq}{as_of}")
+    output.note(f"restoring {_what(prepared.plan, address)}")
     began = time.monotonic()
     try:
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
@@ -221,6 +275,34 @@ def restore(
     show_report(report, time.monotonic() - began, output_)
     if report.mismatches:
         raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _what(plan: RestorePlan, address: StoreAddress) -> str:
+    if not plan.recorded:
+        return files_below(address)
+    as_of = "" if plan.as_of is None else f", as of {plan.as_of}"
+    return f"pair {plan.pair} from generation {plan.generation}, entry {plan.seq}{as_of}"
+
+
+def _reader(
+    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None
+) -> ChainReader | ConnectorReader:
+    """Return what knows the backup. ConfigError if there is none."""
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.connector import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
+    from spark_jobs.read import require_pair  # noqa: PLC0415 - likewise
+    from spark_jobs.session import is_local, session  # noqa: PLC0415 - likewise
+
+    if address.connector is None:
+        require_pair(address, pair)
+        return ChainReader(address.open(), pair)
+    output.note(f"reading {files_below(address)}")
+    reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
+    if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one
+        with session(master, name="tandem reads a connector's files") as spark:
+            reader.run = partial(in_spark, spark)
+            reader.find(options.wish)
+    return reader
 
 
 def _now() -> int:

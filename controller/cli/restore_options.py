@@ -57,15 +57,21 @@ def options_of(
     keep_load_config: bool,
     consent: bool,
     replication_factor: int | None,
+    topic_config: Sequence[str] | None = None,
+    leaves_record: bool = True,
+    counts_known: bool = True,
 ) -> Options:
-    """Return what the user chose. ConfigError for options that make no sense, alone or together."""
+    """Return what the user chose. ConfigError for options that make no sense, alone or together.
+
+    Unless `counts_known`, a number of partitions says how many a topic had, and not only how many it gets.
+    """
     from spark_jobs.restore_choice import Options  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.restore_plan import Naming  # noqa: PLC0415 - likewise
     from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
 
     if to is not None and (rename or patterns or suffix):
         raise ConfigError("--to goes with none of --map, --map-pattern and --suffix", remedy="give one of them")
-    if partitions is not None and shape.partitioner is None:
+    if partitions is not None and shape.partitioner is None and counts_known:
         raise ConfigError(
             "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
         )
@@ -92,6 +98,8 @@ def options_of(
         until=dict(_bound(item) for item in until or ()),
         shape=shape,
         partitions=partitions,
+        topic_config=_settings("--topic-config", topic_config),
+        leaves_record=leaves_record,
         bytes_per_second=None if rate is None else _size("--rate", rate),
         merge=merge,
         append=append,
@@ -99,6 +107,16 @@ def options_of(
         consent=consent,
         replication_factor=replication_factor,
     )
+
+
+def _settings(option: str, items: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for item in items or ():
+        key, equals, value = item.partition("=")
+        if not (key and equals):
+            raise ConfigError(f"{option} {item!r} is not KEY=VALUE", remedy="for example cleanup.policy=compact,delete")
+        found[key] = value
+    return found
 
 
 def shape_of(
@@ -148,13 +166,13 @@ def planned(file: Path, given: Options, *, pair: str) -> Options:
     from spark_jobs import restore_file  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.restore_choice import Options  # noqa: PLC0415 - likewise
 
-    if replace(given, consent=False) != Options():
+    if replace(given, consent=False, leaves_record=True) != Options():
         raise ConfigError("--apply goes with no option that chooses what is restored", remedy="the file says all of it")
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"--apply {file}: can't be read: {error.strerror}") from error
-    return restore_file.decode(data, f"--apply {file}", pair=pair)
+    return replace(restore_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
 
 
 def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:

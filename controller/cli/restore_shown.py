@@ -51,7 +51,10 @@ def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Tabl
         ],
         right=frozenset({"partition", *figures}),
     )
-    lines = [f"rests on generation {document['generation']}, entry {document['seq']}; plan {document['hash'][:16]}"]
+    rests = (
+        f"generation {document['generation']}, entry {document['seq']}" if document["recorded"] else "the files alone"
+    )
+    lines = [f"rests on {rests}; plan {document['hash'][:16]}"]
     if document["at"] is not None:
         lines.append(f"as of {document['at']}")
     took = document["estimate"]
@@ -60,17 +63,20 @@ def _plan_tables(document: Mapping[str, Any], options: Options) -> Iterator[Tabl
     if document["resumes"]:
         lines.append(f"resumes a run that did not end: {document['present']} records are there already")
     for topic in document["topics"]:
-        lines.extend(_plan_lines(topic, options))
+        lines.extend(_plan_lines(topic, options, recorded=document["recorded"]))
     lines.extend(f"warning: {text}" for text in document["warnings"])
     yield "\n".join(lines)
 
 
-def _plan_lines(topic: Mapping[str, Any], options: Options) -> Iterator[str]:
+def _plan_lines(topic: Mapping[str, Any], options: Options, *, recorded: bool) -> Iterator[str]:
     name = topic["target"]
+    config = (
+        "recorded config" if recorded else "its own config" if topic["targetExists"] else "config, as none was recorded"
+    )
     if options.append:
         yield f"{name}: is added to; its config, during the restore changed so that nothing is compacted or deleted:"
     else:
-        yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; recorded config:"
+        yield f"{name}: {'exists and is prepared' if topic['targetExists'] else 'is created'}; {config}:"
     yield "  " + (", ".join(f"{key}={value}" for key, value in topic["config"].items()) or "none")
     for key, values in topic["configDifferences"].items():
         yield f"  {key} is {values['present']} now, recorded is {values['recorded']}"

@@ -10,11 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.layout_options import (
+    EmptyAsNullOption,
+    IndexOption,
+    InstanceOption,
+    Layout,
+    LayoutOption,
+    LeaveOutOption,
+    PreferOption,
+    reading,
+    refuse_with,
+    refuse_without,
+)
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import RootOption, backup
+from controller.cli.verify_files import verify_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,7 +71,8 @@ def verify(
         bool, typer.Option("--against-topic", help="Compare the latest record of each key with the live topics.")
     ] = False,
     topics: Annotated[
-        list[str] | None, typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic.")
+        list[str] | None,
+        typer.Option("--topics", metavar="A,B", help="Only these, with --against-topic or --layout connector."),
     ] = None,
     against_generation: Annotated[
         str | None,
@@ -66,6 +82,13 @@ def verify(
         bool, typer.Option("--repair", help="Ask for a new generation if the newest one has a mismatch.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    root: RootOption = None,
+    layout: LayoutOption = Layout.TANDEM,
+    empty_as_null: EmptyAsNullOption = False,
+    instance: InstanceOption = None,
+    prefer: PreferOption = None,
+    leave_out: LeaveOutOption = None,
+    index: IndexOption = None,
     master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -82,6 +105,25 @@ def verify(
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
     names = tuple(name for item in topics or () for name in item.split(",") if name)
+    files = reading(
+        layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
+    )
+    if files is not None:
+        refuse_with(
+            {
+                "--generation": generation,
+                "--sample": sample,
+                "--against-topic": against_topic,
+                "--against-generation": against_generation,
+                "--repair": repair,
+            }
+        )
+        place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
+        address = StoreAddress(root=place, settings=settings, connector=files)
+        if not verify_files(address, names or None, master, output_, index=index):
+            raise typer.Exit(ExitCode.UNHEALTHY)
+        return
+    refuse_without({"--root": root})
     _refuse_mixtures(
         {
             "--against-topic": against_topic,

@@ -14,4 +14,13 @@ def advance(
 def survey(
     data: bytes | memoryview, count: int, head: bytes
 ) -> tuple[int, int, int, int, int, tuple[int, int] | None] | None: ...
+def modern(
+    data: bytes | memoryview,
+    count: int,
+    head: bytes,
+    key_null: int,
+    value_null: int,
+    headers_null: int,
+    empty_as_null: bool,
+) -> tuple[bytes, int, int] | None: ...
 def stamp(data: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool) -> None: ...

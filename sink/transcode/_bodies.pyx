@@ -35,6 +35,7 @@ from sink.transcode._wire cimport (
     number,
     put_bytes,
     put_long,
+    put_unsigned,
     tandem_crc32c,
     tandem_crc_has_hardware,
     tandem_crc_prepare,
@@ -612,6 +613,177 @@ def survey(const uint8_t[::1] data, int64_t count, bytes head):
     if at != end:
         return None
     return tombstones, first, last, least, greatest, None if ordered else (wrong, before_wrong)
+
+
+cdef inline const uint8_t *put_modern(
+    const uint8_t *at, const uint8_t *end, uint8_t **to, int null, bint empty_as_null, int64_t *empty
+) noexcept nogil:
+    """Write a key or value of version 1 as it is today; return the place after it. `null` -1: it is no union."""
+    cdef const uint8_t *begin = NULL
+    if null >= 0:
+        if at >= end or (at[0] != 0 and at[0] != 2):
+            return NULL
+        at += 1
+        if at[-1] >> 1 == null:
+            to[0][0] = 0
+            to[0] += 1
+            return at
+    at = sized(at, end, &begin)
+    if at == NULL:
+        return NULL
+    empty[0] += at == begin
+    if empty_as_null and at == begin:
+        to[0][0] = 0
+        to[0] += 1
+    else:
+        to[0][0] = 2
+        to[0] = put_bytes(put_long(to[0] + 1, at - begin), begin, at - begin)
+    return at
+
+
+cdef const uint8_t *map_end(const uint8_t *at, const uint8_t *end, uint64_t *count) noexcept nogil:
+    """Return the place after a map of bytes and how many entries it has. It may come in blocks, as Avro allows."""
+    cdef uint64_t raw = 0, items
+    cdef const uint8_t *begin = NULL
+    count[0] = 0
+    while True:
+        at = number(at, end, &raw)
+        if at == NULL or not raw:
+            return at
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, end, &raw)
+            if at == NULL:
+                return NULL
+        if items > <uint64_t>(end - at):
+            return NULL
+        count[0] += items
+        while items:
+            at = sized(at, end, &begin)
+            if at == NULL:
+                return NULL
+            at = sized(at, end, &begin)
+            if at == NULL:
+                return NULL
+            items -= 1
+
+
+cdef uint8_t *put_map(const uint8_t *at, const uint8_t *end, uint8_t *to, uint64_t left, bint empty_as_null) noexcept nogil:
+    """Write the `left` entries of a map that `map_end` has looked at, as an array of headers."""
+    cdef uint64_t raw = 0, items
+    cdef const uint8_t *begin = NULL
+    cdef int64_t empty = 0
+    if left:
+        to = put_long(to, <int64_t>left)
+    while left:
+        at = number(at, end, &raw)
+        items = raw >> 1
+        if raw & 1:
+            items += 1
+            at = number(at, end, &raw)
+        left -= items
+        while items:
+            at = sized(at, end, &begin)
+            to = put_bytes(put_long(to, at - begin), begin, at - begin)
+            at = put_modern(at, end, &to, -1, empty_as_null, &empty)
+            items -= 1
+    to[0] = 0
+    return to + 1
+
+
+cdef const uint8_t *put_record(
+    const uint8_t *at, const uint8_t *end, const Head *head, Buffer *out, int *nulls, bint empty_as_null, int64_t *empty
+) noexcept nogil:
+    """Write a record of version 1 as it is today, behind what `out` holds; return the place after it."""
+    cdef uint64_t raw = 0, entries = 0
+    cdef const uint8_t *begin
+    cdef const uint8_t *after
+    cdef uint8_t *to
+    if <size_t>(end - at) < head.size or memcmp(at, head.data, head.size):
+        return NULL
+    begin = at = at + head.size
+    to = out.data + out.size
+    to = put_bytes(to, head.data, head.size)
+    at = number(at, end, &raw)
+    if at == NULL:
+        return NULL
+    to = put_unsigned(to, raw)
+    at = number(at, end, &raw)
+    if at == NULL:
+        return NULL
+    to = put_unsigned(to, raw)
+    to[0] = 0  # no timestamp type
+    to += 1
+    at = put_modern(at, end, &to, nulls[0], empty_as_null, &empty[0])
+    if at == NULL:
+        return NULL
+    at = put_modern(at, end, &to, nulls[1], empty_as_null, &empty[1])
+    if at == NULL:
+        return NULL
+    if nulls[2] >= 0:
+        if at >= end or (at[0] != 0 and at[0] != 2):
+            return NULL
+        at += 1
+        if at[-1] >> 1 == nulls[2]:
+            to[0] = 0
+            out.size = to + 1 - out.data
+            return at
+    after = map_end(at, end, &entries)
+    if after == NULL:
+        return NULL
+    out.size = put_map(at, after, to, entries, empty_as_null) - out.data
+    return after
+
+
+def modern(
+    const uint8_t[::1] data,
+    int64_t count,
+    bytes head,
+    int key_null,
+    int value_null,
+    int headers_null,
+    bint empty_as_null,
+):
+    """Return (body, empty keys, empty values) as `record_v1.modern` does, or None if something is wrong with the body.
+
+    The three numbers say which branch of a union is null, -1 for a field that is none.
+    """
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef size_t size = data.shape[0]
+    cdef Head wanted
+    cdef Buffer out
+    cdef int64_t left = count
+    cdef int64_t[2] empty
+    cdef int[3] nulls
+    cdef Verdict verdict = FINE
+    if count <= 0 or not size:
+        return None
+    wanted.data, wanted.size = head, len(head)
+    empty[0] = empty[1] = 0
+    nulls[0], nulls[1], nulls[2] = key_null, value_null, headers_null
+    memset(&out, 0, sizeof(Buffer))
+    at = &data[0]
+    end = at + size
+    try:
+        with nogil:
+            # A record has at least seven bytes more than its topic; at most it gets four bytes more, and one for each
+            # header, which has at least two.
+            if <uint64_t>count > size:
+                at = NULL
+            else:
+                verdict = make_room(&out, size + size // 2 + 4 * <size_t>count)
+            while verdict == FINE and left and at != NULL:
+                left -= 1
+                at = put_record(at, end, &wanted, &out, nulls, empty_as_null, empty)
+        if verdict == NO_MEMORY:
+            raise MemoryError
+        if at != end:
+            return None
+        return (<const char *>out.data)[: out.size], empty[0], empty[1]
+    finally:
+        free(out.data)
 
 
 def stamp(bytearray data, int64_t producer_id, int32_t producer_epoch, int32_t base_sequence, bint transactional):

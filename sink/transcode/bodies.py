@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from backup_avro.record_v1 import LayoutV1, Modern
 from sink.transcode.batch import Compression
 
 
@@ -86,6 +87,10 @@ class BodyWorker(Protocol):
 
     def survey(self, body: bytes, count: int) -> Survey | None:
         """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
+        ...
+
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+        """See `record_v1.modern`."""
         ...
 
     def stamped(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from backup_avro import record_v1
 from backup_avro.binary import BinaryReader
 from backup_avro.errors import DamagedError
+from backup_avro.record_v1 import LayoutV1, Modern
 from backup_avro.varint import LONG_MAX
 from sink.transcode import _bodies, content_hash, reverse
 from sink.transcode import batch as layout
@@ -109,6 +111,19 @@ class CompiledBodies:
             max_timestamp=greatest,
             disorder=disorder,
         )
+
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+        """See `record_v1.modern`."""
+        place = _place(body[:_HEAD_BYTES])
+        found = None
+        if place is not None:
+            branches = (layout.key_null, layout.value_null, layout.headers_null)
+            key, value, headers = (-1 if branch is None else branch for branch in branches)
+            found = _bodies.modern(body, count, place[0], key, value, headers, empty_as_null)
+        if found is None:
+            return record_v1.modern(body, count, layout, empty_as_null=empty_as_null)
+        written, empty_keys, empty_values = found
+        return Modern(body=written, empty_keys=empty_keys, empty_values=empty_values)
 
     def stamped(
         self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from backup_avro import record_v1
+from backup_avro.record_v1 import LayoutV1, Modern
 from sink.transcode import content_hash, reverse
 from sink.transcode.batch import Compression, with_producer
 from sink.transcode.bodies import Advanced, BuiltBatch, Survey
@@ -44,6 +46,10 @@ class PlainBodies:
         """Leave it to whoever looks at each record."""
         del body, count
         return None
+
+    def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
+        """See `record_v1.modern`."""
+        return record_v1.modern(body, count, layout, empty_as_null=empty_as_null)
 
     def stamped(
         self, data: bytes | bytearray, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool

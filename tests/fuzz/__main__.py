@@ -2,8 +2,8 @@
 
 Inputs are made from sound fetches by a seed: bits flipped, numbers replaced by the worst ones, pieces cut out, doubled
 and swapped; most get a right CRC again, or nothing behind it would ever be reached. Every other input is the body of a
-block, for what restores and verifications do with it. Both must give the same or refuse in the same words, and neither
-may die. Exit code 0: so it was. 3: an input is printed on which it was not.
+block, for what restores and verifications do with it, some of them of version 1. Both must give the same or refuse in
+the same words, and neither may die. Exit code 0: so it was. 3: an input is printed on which it was not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import google_crc32c
 from strategies import ABORT, CODECS, COMMIT, CONTROL, PARTITION, TOPIC, TRANSACTIONAL, batch, marker, raw_batch
 
 from backup_avro.record import Record, TimestampType
+from backup_avro.record_v1 import LayoutV1
 from fuzz import bodies
 from fuzz.twins import Fetch, outcome
 from sink.transcode.compiled import CompiledTranscoder
@@ -46,6 +47,11 @@ _WORST = (
     struct.pack(">i", 2**31 - 1),
 )
 _LIMIT = 1 << 20
+_LAYOUTS = (
+    LayoutV1(),
+    LayoutV1(key_null=0, value_null=None, headers_null=0),
+    LayoutV1(key_null=None, value_null=1, headers_null=None),
+)
 _SHARE = 20_000
 
 
@@ -81,8 +87,18 @@ def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[str], str | 
     pool = [sound(rng) for _ in range(200)]
     plain, fast = PlainBodies(), CompiledBodies()
     blocks = [bodies.sound(rng) for _ in range(200)]
+    old_blocks = [(layout, [bodies.old(rng, layout) for _ in range(60)]) for layout in _LAYOUTS]
     counts: collections.Counter[str] = collections.Counter()
     for number in range(count):
+        if number % 8 == 5:
+            layout, olds = rng.choice(old_blocks)
+            job, null = bodies.twisted(rng, olds), rng.random() < 0.5
+            expected = bodies.turned(plain, job, layout, empty_as_null=null)
+            got = bodies.turned(fast, job, layout, empty_as_null=null)
+            counts[str(expected[0])] += 1
+            if expected != got:
+                return seed, counts, f"{layout}, {job}\nplain:    {expected}\ncompiled: {got}"
+            continue
         if number % 2:
             job = bodies.twisted(rng, blocks)
             expected, got = bodies.built(plain, job), bodies.built(fast, job)

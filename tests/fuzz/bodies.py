@@ -10,6 +10,7 @@ from strategies import PARTITION, TOPIC, zigzag
 
 from backup_avro.errors import DamagedError
 from backup_avro.record import Record, TimestampType, encode, encode_prefix
+from backup_avro.record_v1 import LayoutV1
 from sink.transcode.batch import Compression
 from sink.transcode.bodies import BodyWorker
 
@@ -72,6 +73,45 @@ def advanced(worker: BodyWorker, job: Job, state: bytes) -> Outcome:
         return ("read", worker.advance(state, job.body, job.count))
     except DamagedError as error:
         return ("damaged", *error.args, error.remedy)
+
+
+def turned(worker: BodyWorker, job: Job, layout: LayoutV1, *, empty_as_null: bool) -> Outcome:
+    """Return what becomes of a body of version 1, or the words in which it was refused."""
+    try:
+        return ("read", worker.modern(job.body, job.count, layout, empty_as_null=empty_as_null))
+    except DamagedError as error:
+        return ("damaged", *error.args, error.remedy)
+
+
+def old(rng: random.Random, layout: LayoutV1) -> tuple[bytes, int]:
+    """Return a few records of version 1 as a block has them, and how many they are."""
+
+    def union(null: int | None, data: bytes | None) -> bytes:
+        if null is None:
+            return data or b"\x00"
+        return zigzag(null) if data is None else zigzag(1 - null) + data
+
+    def sized(data: bytes) -> bytes:
+        return zigzag(len(data)) + data
+
+    out = []
+    offset = rng.choice((0, 60, 8190, (1 << 62) - 40))
+    for _ in range(rng.randint(1, 6)):
+        offset += rng.choice((1, 1, 70))
+        key, value = (rng.choice((None, sized(b""), sized(b"part"), sized(rng.randbytes(70)))) for _ in range(2))
+        entries = b""
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            block = b"".join(sized(b"h" * rng.randrange(3)) + sized(rng.choice((b"", b"x" * 70))) for _ in range(2))
+            entries += (zigzag(-2) + zigzag(len(block)) if rng.random() < 0.3 else zigzag(2)) + block
+        out += (
+            encode_prefix(TOPIC, PARTITION),
+            zigzag(offset),
+            zigzag(rng.choice((-1, 0, 8192, 1_700_000_000_000))),
+            union(layout.key_null, key),
+            union(layout.value_null, value),
+            union(layout.headers_null, rng.choice((None, entries + b"\x00"))),
+        )
+    return b"".join(out), len(out) // 6
 
 
 def sound(rng: random.Random) -> tuple[bytes, int]:

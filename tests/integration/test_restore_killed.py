@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import random
-import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from sessions import kill_session
 from test_restore import read_all, rows_of
 
 from controller.sandbox.kafka import KafkaServer
@@ -124,12 +122,7 @@ class _Run:
 
     def kill_rest(self) -> None:
         """End what is left of its session."""
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError, ValueError, IndexError):
-                    session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                    if session == self.process.pid:
-                        os.kill(int(entry.name), signal.SIGKILL)
+        kill_session(self.process.pid)
 
 
 # One worker without Spark: it starts in a second, so it can be killed often.

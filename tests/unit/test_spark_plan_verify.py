@@ -18,12 +18,12 @@ from backup_avro.fold import Generation
 from backup_avro.record import Record, encode
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
+from spark_jobs.seen import Seen
 from spark_jobs.verify_plan import (
     Fault,
     Finding,
     ObjectCheck,
     Sampling,
-    _Seen,
     check_length,
     check_listed,
     check_object,
@@ -140,7 +140,7 @@ def test_offsets_out_of_order_are_found(backup: Backup) -> None:
 @given(st.lists(st.lists(logs(max_size=4), min_size=1, max_size=3), max_size=3), st.integers(0, 400), st.booleans())
 def test_a_body_at_once_is_all_its_records(parts: list[list[list[Record]]], cut: int, foreign: bool) -> None:
     """The quick look at a body and the one at each record come to the same, damage in the middle included."""
-    quick, slow = _Seen(), _Seen()
+    quick, slow = Seen(), Seen()
     for number, part in enumerate(parts):
         records = [record for log in part for record in log]
         body = b"".join(map(encode, records))

@@ -1,0 +1,113 @@
+"""The index of a connector's files that is kept: what did not change is not read again, and a wrong one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from old_files import avro, put, rows, sink_key
+
+from backup_avro.connector import Reading
+from backup_avro.errors import ConfigError, DamagedError
+from sink.object_store import StoreSettings, StoreTransientError
+from spark_jobs import connector
+from spark_jobs.connector import ConnectorReader
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore_choice import Options, plan_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two files of one partition."""
+    put(tmp_path / "old", sink_key("orders", 0, 0), avro(rows("orders", 0, range(9))))
+    put(tmp_path / "old", sink_key("orders", 0, 9), avro(rows("orders", 0, range(9, 20))))
+    return tmp_path / "old"
+
+
+def planned(root: Path, index: Path | None, **reading: Any) -> tuple[str, int]:
+    """The hash of a plan, and how many records it has."""
+    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading(**reading))
+    plan = plan_of(ConnectorReader(address, index=index), Options())
+    return plan.hash, plan.records
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of files that were read."""
+    keys: list[str] = []
+    whole = connector.look_one
+
+    def look(address: StoreAddress, item: Any) -> Any:
+        keys.append(item.key)
+        return whole(address, item)
+
+    monkeypatch.setattr(connector, "look_one", look)
+    return keys
+
+
+def test_files_are_read_once(root: Path, tmp_path: Path, read: list[str]) -> None:
+    """The plan is the same with an index and without; a file that is new or changed is read, and no other."""
+    index = tmp_path / "index"
+    first = planned(root, index)
+    assert len(read) == 2
+    assert planned(root, index) == first
+    assert len(read) == 2
+    assert planned(root, None) == first
+    read.clear()
+    new = put(root, sink_key("orders", 0, 20), avro(rows("orders", 0, range(20, 24))))
+    old = put(root, sink_key("orders", 0, 9), avro(rows("orders", 0, range(9, 19))))
+    assert planned(root, index)[1] == 9 + 10 + 4
+    assert sorted(read) == sorted([new, old])
+
+
+def test_a_read_that_is_interrupted_is_not_lost(
+    root: Path, tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before an error of the store is known the next time."""
+    whole = connector.look_one
+    last = sink_key("orders", 0, 9)
+
+    def fail(address: StoreAddress, item: Any) -> Any:
+        if item.key == last:
+            raise StoreTransientError("no answer")
+        return whole(address, item)
+
+    monkeypatch.setattr(connector, "_KEPT_EVERY_S", -1.0)
+    monkeypatch.setattr(connector, "look_one", fail)
+    with pytest.raises(StoreTransientError):
+        planned(root, tmp_path / "index")
+    monkeypatch.setattr(connector, "look_one", whole)
+    read.clear()
+    assert planned(root, tmp_path / "index")[1] == 20
+    assert read == [last]
+
+
+def test_what_is_wrong_with_a_file_is_never_kept(root: Path, tmp_path: Path, read: list[str]) -> None:
+    """It is looked at again each time."""
+    key = put(root, sink_key("orders", 1, 0), b"")
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="it is empty"):
+            planned(root, tmp_path / "index")
+    assert read.count(key) == 2
+    assert len(read) == 4
+
+
+def test_an_index_of_something_else_is_refused(root: Path, tmp_path: Path) -> None:
+    """Another root, another reading, damage, another file: each is told."""
+    index = tmp_path / "index"
+    planned(root, index)
+    with pytest.raises(ConfigError, match="another root, or was made with another --empty-as-null"):
+        planned(root, index, empty_as_null=True)
+    put(tmp_path / "other", sink_key("orders", 0, 0), avro(rows("orders", 0, range(9))))
+    with pytest.raises(ConfigError, match="another root"):
+        planned(tmp_path / "other", index)
+    index.write_text(index.read_text()[:-20])
+    with pytest.raises(ConfigError, match="is damaged"):
+        planned(root, index)
+    for text in ("", "{}", "not JSON"):
+        index.write_text(text)
+        with pytest.raises(ConfigError, match=r"is no index of files|is damaged"):
+            planned(root, index)
+    with pytest.raises(ConfigError, match="can't be"):
+        planned(root, tmp_path)

@@ -1,0 +1,175 @@
+"""Topics that nobody recorded: a target's own settings survive a restore that is killed; partitions are not guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from old_files import avro, put, rows, sink_key
+
+from backup_avro.connector import Reading
+from backup_avro.errors import RefusedError
+from sink.object_store import StoreSettings
+from spark_jobs import restore_file
+from spark_jobs.connector import ConnectorReader
+from spark_jobs.progress import PlanState, Progress, State, decode_state, encode_state
+from spark_jobs.read import StoreAddress
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.restore_fit import fitted, own_settings
+from spark_jobs.restore_plan import LOADING, Naming, RestorePlan, TargetTopic, TopicPlan, shaped
+from spark_jobs.restore_prepare import Prepared, prepare
+from spark_jobs.restore_shape import NOTHING
+
+OWN = {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> RestorePlan:
+    """A plan of a topic with files of three partitions."""
+    for number in range(3):
+        put(tmp_path, sink_key("orders", number, 0), avro(rows("orders", number, range(3))))
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings(), connector=Reading())
+    return plan_of(ConnectorReader(address), Options(naming=Naming(suffix=".r")))
+
+
+def target(partitions: int = 3, config: Mapping[str, str] = OWN, topic_id: str = "one") -> dict[str, TargetTopic]:
+    """An empty topic on the target."""
+    numbers = dict.fromkeys(range(partitions), 0)
+    return {
+        "orders.r": TargetTopic(
+            name="orders.r", topic_id=topic_id, replication_factor=1, config=config, starts=numbers, ends=numbers
+        )
+    }
+
+
+def state(configs: Mapping[str, Mapping[str, str]], topic_id: str = "one") -> PlanState:
+    """What a restore that did not end has noted."""
+    return PlanState(
+        plan="p",
+        run="r",
+        state=State.LOADING,
+        generation=0,
+        basis={},
+        targets={"orders.r": topic_id},
+        sources={},
+        merged=(),
+        at=0,
+        configs=configs,
+    )
+
+
+def fit(plan: RestorePlan, targets: Mapping[str, TargetTopic], *states: PlanState, **how: object) -> RestorePlan:
+    """Fit and shape a plan as a restore does."""
+    given = {"config": {}, "partitions": None, "repartitions": False, **how}
+    found = fitted(plan, targets, own_settings(plan, targets, states), **given)  # type: ignore[arg-type]  # named
+    return shaped(found, NOTHING, targets, count=given["partitions"])  # type: ignore[arg-type]  # a number
+
+
+def test_new_topics_are_compacted_unless_the_user_says_otherwise(plan: RestorePlan) -> None:
+    """`--topic-config` is laid over the default."""
+    assert dict(fit(plan, {}).topics[0].source.config) == {"cleanup.policy": "compact"}
+    config = fit(plan, {}, config={"cleanup.policy": "delete", "segment.ms": "5"}).topics[0].source.config
+    assert dict(config) == {"cleanup.policy": "delete", "segment.ms": "5"}
+
+
+def test_an_empty_topic_keeps_its_own_settings(plan: RestorePlan) -> None:
+    """What the user says is laid over them, and they are noted."""
+    assert own_settings(plan, target(), []) == {"orders.r": OWN}
+    config = fit(plan, target(), config={"retention.ms": "5"}).topics[0].source.config
+    assert dict(config) == {"cleanup.policy": "compact,delete", "retention.ms": "5"}
+
+
+def test_a_run_that_was_killed_leaves_them_in_its_state(plan: RestorePlan) -> None:
+    """By then the topic is configured for loading, which is nobody's own."""
+    loading = target(config=LOADING)
+    written = state({"orders.r": OWN})
+    assert own_settings(plan, loading, [written]) == {"orders.r": OWN}
+    assert dict(fit(plan, loading, written).topics[0].source.config) == OWN
+    assert decode_state(encode_state(written), "x") == written
+    assert b"configs" not in encode_state(state({}))
+
+
+def test_topics_that_a_run_made_have_none_of_their_own(plan: RestorePlan) -> None:
+    """Be it noted or not that it made them; a namesake of another life is not the one of the note."""
+    for states in ([state({})], []):
+        assert own_settings(plan, target(config=LOADING), states) == {}
+    assert own_settings(plan, target(config=OWN), [state({}, topic_id="before")]) == {"orders.r": OWN}
+
+
+class Cluster:
+    """A target cluster, as far as planning looks at it."""
+
+    def __init__(self, topics: Mapping[str, TargetTopic], *states: PlanState) -> None:
+        self.topics = topics
+        self.states = states
+
+    def progress(self, *, settled: bool) -> Progress:
+        """What restores have noted."""
+        del settled
+        return Progress(plans={item.plan: item for item in self.states})
+
+    def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
+        """Those of the topics that exist."""
+        return {name: self.topics[name] for name in names if name in self.topics}
+
+    def brokers(self) -> int:
+        """One."""
+        return 1
+
+    def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
+        """It would."""
+
+
+def prepared(root: Path, cluster: Cluster) -> Prepared:
+    """Plan a restore of all topics below a root."""
+    address = StoreAddress(root=root.as_uri(), settings=StoreSettings(), connector=Reading())
+    options = Options(naming=Naming(suffix=".r"))
+    return prepare(ConnectorReader(address), cluster, options)  # type: ignore[arg-type]  # it does what planning needs
+
+
+def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path) -> None:
+    """It is resumed only if all of its targets are there; the settings that it noted are kept either way."""
+    for topic in ("orders", "users"):
+        put(tmp_path, sink_key(topic, 0, 0), avro(rows(topic, 0, range(3))))
+    orders = target(1, config=LOADING)
+    both = {**orders, "users.r": replace(orders["orders.r"], name="users.r", topic_id="two")}
+    noted = replace(state({"orders.r": OWN}), plan=prepared(tmp_path, Cluster({})).plan.hash)
+
+    anew = prepared(tmp_path, Cluster(orders, noted))
+    assert (anew.resumes, anew.displaces, anew.configs) == (None, (noted,), {"orders.r": OWN})
+
+    whole = replace(noted, targets={"orders.r": "one", "users.r": "two"})
+    resumed = prepared(tmp_path, Cluster(both, whole))
+    assert (resumed.resumes, resumed.displaces, resumed.configs) == (whole, (), {"orders.r": OWN})
+    configs = {topic.target: dict(topic.source.config) for topic in resumed.plan.topics}
+    assert configs == {"orders.r": OWN, "users.r": {"cleanup.policy": "compact"}}
+
+
+def test_recorded_topics_are_left_alone(plan: RestorePlan) -> None:
+    """A backup of Tandem's knows them."""
+    recorded = replace(plan, recorded=True)
+    assert own_settings(recorded, target(), []) == {}
+    assert fitted(recorded, target(5), {}, config={"a": "b"}, partitions=9, repartitions=False) is recorded
+
+
+def test_the_number_of_partitions(plan: RestorePlan) -> None:
+    """The highest that was seen, or more if the target or the user says so; fewer are refused."""
+    assert fit(plan, {}).topics[0].count == 3
+    for made in (fit(plan, {}, partitions=8), fit(plan, target(8))):
+        [topic] = made.topics
+        assert (topic.count, topic.source.partitions, topic.repartitioned) == (8, 8, False)
+    for how in ({"targets": {}, "partitions": 2}, {"targets": target(2), "partitions": None}):
+        with pytest.raises(RefusedError, match=r"files of 3 partitions of orders, but orders\.r has, or is to get, 2"):
+            fit(plan, how["targets"], partitions=how["partitions"])  # type: ignore[arg-type]  # see above
+    assert fitted(plan, {}, {}, config={}, partitions=2, repartitions=True).topics[0].source.partitions == 3
+    assert fit(plan, {}, partitions=8).hash == plan.hash, "a resumed run may know more"
+
+
+def test_a_plan_in_a_file_keeps_what_the_user_said(plan: RestorePlan) -> None:
+    """`--apply` sets the same config."""
+    options = Options(topic_config={"cleanup.policy": "delete"}, naming=Naming(suffix=".r"))
+    assert restore_file.decode(restore_file.encode(plan, options), "x", pair="connector").topic_config == {
+        "cleanup.policy": "delete"
+    }
