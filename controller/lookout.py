@@ -47,10 +47,15 @@ class Chains:
 
 
 def store_for_looking(config: Config) -> ObjectStore:
-    """Open the store with less patience than an instance has: a person waits for the answer."""
-    settings = store_settings(config)
+    """Open the store for a command that looks."""
     # A retry is no news here: either it helps, or the error says it all.
     logging.getLogger("stamina").setLevel(logging.ERROR)
+    return impatient_store(config)
+
+
+def impatient_store(config: Config) -> ObjectStore:
+    """Open the store with less patience than an instance has: a person waits for the answer."""
+    settings = store_settings(config)
     return open_store(
         config.store.root,
         replace(
