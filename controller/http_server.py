@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -70,6 +71,8 @@ class _Bounded(io.RawIOBase):
             raise _TooLargeError
         self._connection.settimeout(left_s)
         count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        if not count:
+            raise ConnectionAbortedError("the client went away before it had asked")  # half a request is none
         self._left -= count
         return count
 
@@ -100,6 +103,8 @@ class Handler(BaseHTTPRequestHandler):
         """Answer once."""
         try:
             self.handle_one_request()
+        except ConnectionAbortedError:
+            return
         except _TooLargeError:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
@@ -135,6 +140,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer) -> None:
         body = answer.body.encode(errors="replace")
+        self.request_version = "HTTP/1.0"  # older ones have no headers
         self.connection.settimeout(WRITE_S)
         self.send_response(answer.status)
         self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
@@ -193,7 +199,7 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 (as in the base class)
         """Say next to nothing: clients go away while they are answered."""
-        _LOG.debug("a client went away", exc_info=True)
+        _LOG.debug("a client went away", error=str(sys.exception()))
 
 
 def _hang_up(connection: socket.socket) -> None:

@@ -190,7 +190,7 @@ def _stored(found: Overview) -> Tile:
     detail = f"in {count} generation{'s' if count != 1 else ''}"
     base = None if found.restore is None else found.restore.generation
     alone = sum(one.bytes for one in found.generations if one.number == base)
-    if alone:
+    if alone and count > 1:
         detail += f", {total / alone:.1f} times the one that a restore uses"
     return Tile(name="Stored", value=size(total), detail=detail)
 
@@ -303,13 +303,13 @@ def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
 
 
 def heard(one: InstanceStatus) -> str:
-    """Return since when nothing was heard of an instance, in words."""
+    """Return when an instance was heard last, in words."""
     if one.alive is None:
         return "not known from the store alone"
     if one.heard_age_s is None:
-        return "never heard"
+        return "never"
     if one.left:
         return f"stopped {duration(one.heard_age_s)} ago"
     if one.alive:
-        return "heard now" if one.heard_age_s < 1 else f"heard {duration(one.heard_age_s)} ago"
+        return "now" if one.heard_age_s < 1 else f"{duration(one.heard_age_s)} ago"
     return f"silent for {duration(one.heard_age_s)}"

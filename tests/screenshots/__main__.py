@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from screenshots.states import Scene
 
 IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
 MOST_BYTES = 150_000
-_HEIGHTS = {"catch-up": (1500, 2300), "steady": (1500, 2300), "tainted": (1900, 3000)}
+_HEIGHTS = {"catch-up": (1300, 2300), "steady": (1250, 2300), "tainted": (1350, 3000)}
 
 
 def main() -> int:
@@ -34,6 +35,8 @@ def main() -> int:
             )
             still = Path(name) / f"{state}.html"
             still.write_text(page(), encoding="utf-8")
+            if words.into != IMAGES:
+                shutil.copy(still, words.into)
             for view in (
                 View(name="desktop-light", width=1200, height=desktop, dark=False),
                 View(name="desktop-dark", width=1200, height=desktop, dark=True),
@@ -45,8 +48,6 @@ def main() -> int:
                 size = target.stat().st_size
                 assert size <= MOST_BYTES, f"{target.name} has {size} bytes"
                 _say(f"{target.name}: {size:,} bytes")
-            if words.into != IMAGES:
-                (words.into / still.name).write_text(still.read_text("utf-8"), encoding="utf-8")
     return 0
 
 

@@ -202,7 +202,7 @@ def test_the_peer_is_gone(store: MemoryStore) -> None:
     for said, words in (
         ([a, silent], ("b was Passive", "silent for 2m")),
         ([a, message(Event.LEAVING, instance="b", at=at - 90_000)], ("b unknown", "stopped 1m 30s ago")),
-        ([a], ("b unknown", "never heard")),
+        ([a], ("b unknown", "Heard never")),
     ):
         told = drawn(sight(store, listener=listening(*said), topics=[ORDERS]))
         assert words[0] in told.texts("h3")
