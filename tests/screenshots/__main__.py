@@ -13,7 +13,7 @@ from screenshots.states import Scene
 
 IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
 MOST_BYTES = 150_000
-_HEIGHTS = {"catch-up": (1300, 2300), "steady": (1250, 2300), "tainted": (1350, 3000)}
+_HEIGHTS = {"catch-up": (1250, 1800), "steady": (1250, 1800), "tainted": (1350, 2000)}
 
 
 def main() -> int:

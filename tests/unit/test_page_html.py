@@ -150,8 +150,7 @@ def test_tainted(store: MemoryStore) -> None:
     assert "Generation 1 is tainted" in told.texts("h3")
     assert "tandem failover -c tandem.yaml --reason tainted" in told.texts("code")
     first = next(row for row in told.rows() if row[0].startswith("orders"))
-    assert first[0] == "orders-1"
-    assert first[-1] == "tainted from offset 4: read 90000 s after it was last at head"
+    assert first[0] == "orders-1 tainted from offset 4: read 90000 s after it was last at head"
     assert "1 tainted" in [text.strip() for text in told.texts("text")]
     assert "Restorable" in told.text
     assert " tainted up to " in told.text
