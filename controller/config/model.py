@@ -258,7 +258,9 @@ class ShutdownSettings(Section):
 class HttpSettings(Section):
     """Health, the status page, metrics."""
 
-    listen: str | None = Field(default=None, description="`host:port` for health, the status page and metrics; left out: no server")
+    listen: str | None = Field(
+        default=None, description="`host:port` for health, the status page and metrics; left out: no server"
+    )
 
     @field_validator("listen")
     @classmethod

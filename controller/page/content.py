@@ -221,7 +221,7 @@ def _held_back(active: GenerationStatus) -> Iterator[Need]:
         yield Need(
             title=f"An open transaction holds back {place}",
             text=f"{one.held_back:,} offsets from {one.log_end:,} on can't be backed up before it ends. If it does not "
-            "end by itself, its producer is gone: this finds it, and says how to abort it.",
+            "end by itself, its producer is gone: this finds it, and `kafka-transactions.sh abort` ends it.",
             command='kafka-transactions.sh --bootstrap-server "$KAFKA_BOOTSTRAP_SERVERS" find-hanging '
             f"--topic {shlex.quote(one.topic)} --partition {one.partition}",
         )

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any, Final
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from controller import log
 from controller.cli.output import age, duration, printable, size
@@ -82,6 +82,7 @@ def _template() -> jinja2.Template:
         "growth": _growth,
         "heard": heard,
         "margin": _margin,
+        "marked": _marked,
         "size": size,
         "stamp": _stamp,
     }
@@ -91,6 +92,16 @@ def _template() -> jinja2.Template:
 def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever the template prints)
     """Show control characters, which could reorder or hide text, as escapes; keep secrets out."""
     return printable(log.redact(value)) if type(value) is str else value
+
+
+def _marked(text: str) -> Markup:
+    """Show what stands between backticks as code."""
+    parts = [escape(_plain(part)) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return Markup("`").join(parts)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
+    )
 
 
 def _stamp(moment: datetime) -> str:

@@ -37,8 +37,8 @@ _LOOK_S: Final = 10.0
 _PAST_S: Final = 2.0
 _LINGER_S: Final = 300.0
 _WAIT_S: Final = 1.0
-_PAGE_S: Final = 2.0
-"""A page is drawn at most so often: ten thousand partitions take a good part of a second."""
+_PAGE_S: Final = 5.0
+"""A page is drawn at most so often: ten thousand partitions take half a second of a core."""
 
 
 class Watched(Protocol):

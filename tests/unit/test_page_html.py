@@ -18,7 +18,7 @@ from backup_avro.outcome import Outcome, OutcomeKind
 from controller import log
 from controller.overview import overview
 from controller.page.content import ROWS, Content, Freshness, content
-from controller.page.render import page, policy, report
+from controller.page.render import _marked, page, policy, report
 from controller.sighting import Listener, Sight
 from controller.turns import turn_of
 from sink.chain.pins import Pin
@@ -392,3 +392,9 @@ def contrast(one: str, other: str) -> float:
 
     bright, dim = sorted((luminance(one), luminance(other)), reverse=True)
     return (bright + 0.05) / (dim + 0.05)
+
+
+def test_commands_in_advice_are_code() -> None:
+    """What stands between backticks, escaped; a lonely backtick is itself."""
+    assert _marked("run `tandem <x>`, or wait") == "run <code>tandem &lt;x&gt;</code>, or wait"
+    assert _marked("it`s <b>") == "it`s &lt;b&gt;"
