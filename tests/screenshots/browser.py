@@ -21,6 +21,7 @@ _FLAGS = (
     "--hide-scrollbars",
     "--enable-logging=stderr",
 )
+_PATIENCE_S = 240
 _COMPLAINTS = ("Content Security Policy", "Uncaught", "SyntaxError")
 # Narrower than the narrowest window that the browser opens: a frame has the width of a phone.
 _FRAME = (
@@ -64,7 +65,7 @@ def photograph(browser: str, url: str, view: View, target: Path) -> None:
             ],
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=_PATIENCE_S,
             check=True,
         )
     complaints = [line for line in done.stderr.splitlines() if any(word in line for word in _COMPLAINTS)]

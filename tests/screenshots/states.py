@@ -79,7 +79,7 @@ class Scene:
         """Yield each state as (name, address of the page that shows it, what returns the page), in time to see it."""
         self._start("a")
         self._start("b")
-        self.pair.wait("generation 1 is complete", lambda: self.pair.complete(1))
+        self._wait("generation 1 is complete", lambda: self.pair.complete(1))
         time.sleep(15)
         self._hand_over(2)
         self._say("verifying and rehearsing")
@@ -90,19 +90,22 @@ class Scene:
         yield self._shown("steady", "a")
         self._start("b", scan={"rate_limit": "64KiB"})
         self._ask()
-        self.pair.wait("b reads", lambda: self.pair.generation(4) is not None)
+        self._wait("b reads", lambda: self.pair.generation(4) is not None)
         time.sleep(12)
         yield self._shown("catch-up", "b")
         self._start("b")
-        self.pair.wait("generation 4 is complete", lambda: self.pair.complete(4))
-        self.pair.wait("generation 3 is cleared", lambda: self._gone(3))
+        self._wait("generation 4 is complete", lambda: self.pair.complete(4))
+        self._wait("generation 3 is cleared", lambda: self._gone(3))
         self._admin.delete_topics(["prices-2019"])["prices-2019"].result(30)
         time.sleep(12)
         self._ask()
-        self.pair.wait("generation 5 is complete", lambda: self.pair.complete(5))
-        self.pair.wait("generation 4 is cleared in part", lambda: self._kept(4))
+        self._wait("generation 5 is complete", lambda: self.pair.complete(5))
+        self._wait("generation 4 is cleared in part", lambda: self._kept(4))
         with self._taint():
             yield self._shown("tainted", "a")
+
+    def _wait(self, what: str, done: Callable[[], object]) -> None:
+        self.pair.wait(what, done, timeout_s=_PATIENCE_S)
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
@@ -110,7 +113,7 @@ class Scene:
         if name in self._instances:
             self._instances[name].terminate()
         self._instances[name] = self.pair.start(name, http={"listen": f"{LOOPBACK}:{self._ports[name]}"}, **sections)
-        self.pair.wait(f"{name} answers", lambda: self._answers(name))
+        self._wait(f"{name} answers", lambda: self._answers(name))
 
     def _answers(self, name: str) -> bool:
         try:
@@ -124,8 +127,8 @@ class Scene:
     def _hand_over(self, number: int) -> None:
         self._say(f"handing over to generation {number}")
         self._ask()
-        self.pair.wait(f"generation {number} is complete", lambda: self.pair.complete(number))
-        self.pair.wait(f"generation {number - 1} is cleared", lambda: self._gone(number - 1))
+        self._wait(f"generation {number} is complete", lambda: self.pair.complete(number))
+        self._wait(f"generation {number - 1} is cleared", lambda: self._gone(number - 1))
         time.sleep(8)
 
     def _tandem(self, *arguments: str) -> None:
@@ -159,8 +162,8 @@ class Scene:
         for future in self._admin.delete_records(places).values():
             future.result(30)
         active.process.send_signal(signal.SIGCONT)
-        self.pair.wait("it is tainted", lambda: active.said("tainted"))
-        self.pair.wait("b is missed", lambda: "silent for" in self._page("a"))
+        self._wait("it is tainted", lambda: active.said("tainted"))
+        self._wait("b is missed", lambda: "silent for" in self._page("a"))
         yield
 
     def _shown(self, state: str, name: str) -> tuple[str, str, Callable[[], str]]:
