@@ -126,6 +126,8 @@ def _bars(turn: Turn, lane: int, scale: _Scale) -> Iterator[Bar]:
 
 
 def _label(turn: Turn, stretch: Stretch) -> str:
+    if stretch is Stretch.READING and turn.completed_at is None:
+        return str(turn.generation)
     if stretch is not Stretch.ACTIVE:
         return ""
     return f"{turn.generation} tainted" if turn.tainted else str(turn.generation)

@@ -29,7 +29,12 @@ TOPICS: Final = {"customers": 6, "orders": 12, "prices": 4, "prices-2019": 2, "_
 _RECORDS: Final = 4000
 _KEYS: Final = 1500
 _PATIENCE_S: Final = 400.0
-_CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "600000"}
+_CONFIG: Final = {"segment.ms": "600000", "retention.ms": "-1"}
+
+
+def _config(name: str) -> dict[str, str]:
+    # Brokers refuse to delete records from a topic that is compacted and nothing else.
+    return {**_CONFIG, "cleanup.policy": "compact,delete" if name == "orders" else "compact"}
 
 
 class Scene:
@@ -52,7 +57,9 @@ class Scene:
             server.start()
         self.bootstrap = kafka.bootstrap
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        made = self._admin.create_topics([NewTopic(name, count, 1, config=_CONFIG) for name, count in TOPICS.items()])
+        made = self._admin.create_topics(
+            [NewTopic(name, count, 1, config=_config(name)) for name, count in TOPICS.items()]
+        )
         for future in made.values():
             future.result(30)
         self._produce(_RECORDS)
