@@ -153,15 +153,17 @@ def _tiles(found: Overview, active: GenerationStatus | None) -> Iterator[Tile]:
             good=not restore.tainted,
             word="tainted" if restore.tainted else "",
         )
-        yield _beyond(restore.lag)
+        yield _beyond(restore.lag, 0 if active is None else sum(one.held_back for one in active.positions))
     yield _margin(active)
     yield _stored(found)
 
 
-def _beyond(lag: int | None) -> Tile:
+def _beyond(lag: int | None, held: int) -> Tile:
     if lag is None:
         return Tile(name="Beyond the backup", value="unknown", detail="the logs' ends are not known")
-    detail = "it has all that the logs have" if not lag else "in the logs, and not restorable yet"
+    detail = "in the logs, and not restorable yet" if lag else "it has all that can be read of the logs"
+    if held:
+        detail += f"; {held:,} more wait behind open transactions"
     return Tile(name="Beyond the backup", value=f"{lag:,} offsets", detail=detail)
 
 
@@ -202,16 +204,23 @@ def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[Need]:
     newest = max((one.number for one in found.generations if one.completed_at is not None), default=0)
     for one in found.generations:
         if one.tainted and one.state is State.COMPLETE and one.number == newest:
-            yield Need(
-                title=f"Generation {one.number} is tainted",
-                text=f"{some(one.tainted)}. What came before stays restorable. Both instances replace it by "
-                "themselves; this asks for it now.",
-                command="tandem failover -c tandem.yaml --reason tainted",
-            )
+            yield _tainted(one, [other for other in found.generations if other.number > one.number])
     if active is not None:
         yield from _held_back(active)
     for one in found.generations:
         yield from _kept(one)
+
+
+def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Need:
+    if newer:
+        cure = f"Generation {newer[-1].number} is being built in its place; if that never ends, this asks for another."
+    else:
+        cure = "Both instances replace it by themselves; this asks for it now."
+    return Need(
+        title=f"Generation {one.number} is tainted",
+        text=f"{some(one.tainted)}. What came before stays restorable. {cure}",
+        command=f"tandem failover {'--force ' if newer else ''}-c tandem.yaml --reason tainted",
+    )
 
 
 def _held_back(active: GenerationStatus) -> Iterator[Need]:
@@ -241,7 +250,7 @@ def _kept(generation: GenerationStatus) -> Iterator[Need]:
     for (topic, topic_id), parts in list(lives.items())[:FEW]:
         yield Need(
             title=f"Generation {generation.number} keeps {topic} until it is released",
-            text=f"{parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
+            text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
             f"{some(str(one.partition) for one in parts)}. The command says first what is lost.",
             command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)} -c tandem.yaml",
         )

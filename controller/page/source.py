@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from backup_avro.outcome import Outcome, OutcomeKind
-from controller.cli.output import SCHEMA_VERSION, plain
+from controller.cli.output import document
 from controller.config import Config
 from controller.http_server import Answer
 from controller.lookout import ANSWER_S, impatient_store, log_ends
@@ -107,9 +107,7 @@ class PageSource:
         """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""
         past = None if self._past is None else self._past.get(wait_s=_WAIT_S)
         view = None if past is None else past.value
-        document = {
-            "schemaVersion": SCHEMA_VERSION,
-            "kind": "History",
+        body = {
             "pair": self._config.pair,
             "root": self._config.store.root,
             "damaged": {} if view is None else view.annals.damaged,
@@ -117,7 +115,7 @@ class PageSource:
             "unread": None if view is None else view.unread,
             "trouble": None if past is None else past.trouble,
         }
-        return Answer(body=json.dumps(plain(document), allow_nan=False), kind="application/json")
+        return Answer(body=json.dumps(document("History", body), allow_nan=False), kind="application/json")
 
     def close(self) -> None:
         """Look up no more."""

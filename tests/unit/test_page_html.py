@@ -151,6 +151,11 @@ def test_tainted(store: MemoryStore) -> None:
     assert "tandem failover -c tandem.yaml --reason tainted" in told.texts("code")
     first = next(row for row in told.rows() if row[0].startswith("orders"))
     assert first[0] == "orders-1 tainted from offset 4: read 90000 s after it was last at head"
+    assert "this asks for it now" in told.text
+    Backup.claim(store, topics=[ORDERS], number=2, instance="b")
+    again = drawn(sight(store, listener=heard(store), topics=[ORDERS]))
+    assert "Generation 2 is being built in its place" in again.text
+    assert "tandem failover --force -c tandem.yaml --reason tainted" in again.texts("code")
     assert "1 tainted" in [text.strip() for text in told.texts("text")]
     assert "Restorable" in told.text
     assert " tainted up to " in told.text
@@ -161,6 +166,7 @@ def test_a_hanging_transaction(store: MemoryStore) -> None:
     built(store)
     told = drawn(sight(store, listener=heard(store), topics=[ORDERS], ends={("orders", 0): (20, 33), ("orders", 1): 0}))
     assert "An open transaction holds back orders-0" in told.texts("h3")
+    assert "0 offsets it has all that can be read of the logs; 13 more wait behind open transactions" in told.text
     assert "13 offsets from 20 on can't be backed up" in told.text
     assert any("find-hanging --topic orders --partition 0" in text for text in told.texts("code"))
 
