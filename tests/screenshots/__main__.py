@@ -8,11 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from screenshots import IMAGES, MOST_BYTES
 from screenshots.browser import View, find, photograph
 from screenshots.states import Scene
 
-IMAGES = Path(__file__).parent.parent.parent / "docs" / "images"
-MOST_BYTES = 150_000
 _HEIGHTS = {"catch-up": (1250, 1800), "steady": (1250, 1800), "tainted": (1350, 2000)}
 
 
