@@ -78,6 +78,7 @@ bench: setup ## Catch-up, restore and verify against baselines of the same run o
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
+	@$(BIN)/python -c 'import PIL' 2>/dev/null || $(BIN)/pip install --quiet -e '.[screenshots]'
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m screenshots
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules

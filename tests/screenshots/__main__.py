@@ -12,7 +12,7 @@ from screenshots import IMAGES, MOST_BYTES
 from screenshots.browser import View, find, photograph
 from screenshots.states import Scene
 
-_HEIGHTS = {"catch-up": (1250, 1800), "steady": (1250, 1800), "tainted": (1350, 2000)}
+_HEIGHTS = {"catch-up": (1500, 2000), "steady": (1500, 2000), "tainted": (2000, 2600)}
 
 
 def main() -> int:

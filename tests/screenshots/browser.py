@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless",
@@ -68,5 +70,12 @@ def photograph(browser: str, url: str, view: View, target: Path) -> None:
             timeout=_PATIENCE_S,
             check=True,
         )
+    _shrink(target)
     complaints = [line for line in done.stderr.splitlines() if any(word in line for word in _COMPLAINTS)]
     assert not complaints, complaints
+
+
+def _shrink(picture: Path) -> None:
+    """A page has few colours: a palette halves the file, and nobody sees it."""
+    with Image.open(picture) as full:
+        full.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
