@@ -54,6 +54,7 @@ from sink.worker import Workers
 _LOG = structlog.get_logger()
 _ASK_AGAIN_S = 10.0
 _POSITIONS_IN_HEARTBEAT = 200
+_HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
 _WORKERS = 5
@@ -461,6 +462,8 @@ def _details(report: PipelineReport) -> dict[str, str]:
         "base_remaining": str(report.base_remaining),
         "records": str(report.records),
     }
+    if report.held:
+        found["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in report.held[:_HELD_IN_HEARTBEAT])
     if report.trouble:
         found["trouble"] = "; ".join(report.trouble[:3])
     return found

@@ -38,7 +38,8 @@ class State(StrEnum):
 class InstanceStatus:
     """One instance by its last heartbeat. `alive` is None if nobody listened. `lag` is the tail's, as it said itself.
 
-    `base_remaining` are offsets of the first reading that are still to be read. `transcoder` is `compiled`, or
+    `base_remaining` are offsets of the first reading that are still to be read. `held` are the first partitions that an
+    open transaction has held back for more than five flush intervals. `transcoder` is `compiled`, or
     `reference` where the package was installed without a C compiler, which is some fifty times slower.
     """
 
@@ -54,6 +55,7 @@ class InstanceStatus:
     phase: str | None
     base_remaining: int | None
     doing: str | None
+    held: tuple[str, ...]
     transcoder: str | None
     troubles: tuple[str, ...]
 
@@ -223,6 +225,7 @@ def _instance(seen: Sight, name: str) -> InstanceStatus:
         phase=details.get("phase"),
         base_remaining=int(remaining) if remaining.isdecimal() and len(remaining) < 20 else None,
         doing=details.get("reason"),
+        held=tuple(details.get("held", "").split()),
         transcoder=details.get("transcoder"),
         troubles=() if voice is None else troubles_of(voice),
     )

@@ -206,7 +206,8 @@ def _needs(found: Overview, active: GenerationStatus | None) -> Iterator[Need]:
         if one.tainted and one.state is State.COMPLETE and one.number == newest:
             yield _tainted(one, [other for other in found.generations if other.number > one.number])
     if active is not None:
-        yield from _held_back(active)
+        hanging = {name for one in found.instances if one.alive for name in one.held}
+        yield from _held_back([one for one in active.positions if f"{one.topic}-{one.partition}" in hanging])
     for one in found.generations:
         yield from _kept(one)
 
@@ -223,14 +224,14 @@ def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Need:
     )
 
 
-def _held_back(active: GenerationStatus) -> Iterator[Need]:
-    held = sorted((one for one in active.positions if one.held_back), key=lambda one: -one.held_back)
+def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[Need]:
+    held = sorted(hanging, key=lambda one: -one.held_back)
     for one in held[:FEW]:
-        place = f"{one.topic}-{one.partition}"
+        what = f"{one.held_back:,} offsets from {one.log_end:,} on" if one.held_back else "What comes after it"
         yield Need(
-            title=f"An open transaction holds back {place}",
-            text=f"{one.held_back:,} offsets from {one.log_end:,} on can't be backed up before it ends. If it does not "
-            "end by itself, its producer is gone: this finds it, and `kafka-transactions.sh abort` ends it.",
+            title=f"An open transaction holds back {one.topic}-{one.partition}",
+            text=f"{what} can't be backed up before it ends. Its producer may be gone for good: this finds the "
+            "transaction, and `kafka-transactions.sh abort` ends it.",
             command='kafka-transactions.sh --bootstrap-server "$KAFKA_BOOTSTRAP_SERVERS" find-hanging '
             f"--topic {shlex.quote(one.topic)} --partition {one.partition}",
         )

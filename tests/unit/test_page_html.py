@@ -166,9 +166,13 @@ def test_tainted(store: MemoryStore) -> None:
 def test_a_hanging_transaction(store: MemoryStore) -> None:
     """What it holds back, where, and how to find who left it."""
     built(store)
-    told = drawn(sight(store, listener=heard(store), topics=[ORDERS], ends={("orders", 0): (20, 33), ("orders", 1): 0}))
+    ends = {("orders", 0): (20, 33), ("orders", 1): (0, 2)}
+    told = drawn(sight(store, listener=heard(store), topics=[ORDERS], ends=ends))
+    assert "What waits for a person" not in told.texts("h2"), "most transactions end by themselves"
+    told = drawn(sight(store, listener=heard(store, held="orders-0"), topics=[ORDERS], ends=ends))
+    assert sum("holds back" in text for text in told.texts("h3")) == 1
     assert "An open transaction holds back orders-0" in told.texts("h3")
-    assert "0 offsets it has all that can be read of the logs; 13 more wait behind open transactions" in told.text
+    assert "0 offsets it has all that can be read of the logs; 15 more wait behind open transactions" in told.text
     assert "13 offsets from 20 on can't be backed up" in told.text
     assert any("find-hanging --topic orders --partition 0" in text for text in told.texts("code"))
 
@@ -177,13 +181,12 @@ def test_many_hanging_transactions_are_bounded(store: MemoryStore) -> None:
     """A dozen by name, then how many more."""
     many = TopicSpec("many", partitions=30)
     built(store, topics=(many,))
-    told = drawn(
-        sight(store, listener=heard(store), topics=[many], ends={("many", n): (20, 21 + n) for n in range(30)})
-    )
+    listener = heard(store, held=" ".join(f"many-{n}" for n in range(20)))
+    told = drawn(sight(store, listener=listener, topics=[many], ends={("many", n): (20, 21 + n) for n in range(30)}))
     titles = told.texts("h3")
     assert sum(text.startswith("An open transaction") for text in titles) == 12
-    assert "Open transactions hold back 18 partitions more" in titles
-    assert titles[0] == "An open transaction holds back many-29", "the one with most comes first"
+    assert "Open transactions hold back 8 partitions more" in titles
+    assert titles[0] == "An open transaction holds back many-19", "the one with most comes first"
 
 
 def test_kept_until_released(store: MemoryStore) -> None:
@@ -298,7 +301,14 @@ def test_whatever_comes_from_outside_is_text(store: MemoryStore, draw: object) -
     backup.complete()
     backup.taint(evil.name, 0, 0, reason=f"{NASTY}r")
     backup.append(Kind.CONFIRM, head_at=now_ms(store), reason=NASTY)
-    details = {"trouble": f"{NASTY}t\x1b[2J", "reason": f"{NASTY}d", "phase": NASTY, "transcoder": NASTY}
+    hanging = f"{evil.name}-0".split()
+    details = {
+        "held": " ".join(hanging),
+        "trouble": f"{NASTY}t\x1b[2J",
+        "reason": f"{NASTY}d",
+        "phase": NASTY,
+        "transcoder": NASTY,
+    }
     at = now_ms(store)
     said = [
         message(instance="a", incarnation=NASTY, at=at, state=f"{NASTY}s", details=details),
