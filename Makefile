@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test simulate planted fuzz damage chaos kills model-check diagrams lint sandbox clean
+.PHONY: help setup demo test test-all coverage mutation bench chart-test simulate planted fuzz damage chaos kills model-check diagrams screenshots lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -76,6 +76,10 @@ model-check: setup ## Exhaust the models of the handover, then take each guard a
 
 bench: setup ## Catch-up, restore and verify against baselines of the same run on a broker of its own, an hour; QUICK=1 for the main cases
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
+	@$(BIN)/python -c 'import PIL' 2>/dev/null || $(BIN)/pip install --quiet -e '.[screenshots]'
+	@PYTHONPATH=tests:tests/integration $(BIN)/python -m screenshots
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
 	@PYTHONPATH=tests:avro:. $(BIN)/python -m diagrams

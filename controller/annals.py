@@ -1,17 +1,21 @@
-"""Reading from the store what happened to a pair, cleared generations too. A damaged chain costs no other."""
+"""Reading from the store what happened to a pair, cleared generations too. A damaged chain costs no other.
+
+A command reads all at once. An instance, which has other things to do, reads a few entries at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from backup_avro import layout
-from backup_avro.chain import Entry
+from backup_avro.chain import Entry, sha256_hex
 from backup_avro.chain_json import decode_claim
 from backup_avro.errors import DamagedError
 from controller.chronicle import Chronicler, Happening, in_order
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore
+from sink.object_store.base import ObjectMissingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +67,92 @@ class _Annalist(ChainReader):
         for entry, sha256 in super().entries(number, first, last):
             yield entry, sha256
             chronicler.take(entry)  # After it was checked: what breaks a rule of the chain never happened.
+
+
+class GradualAnnals:
+    """What happened to the newest generations, read a few entries at a time, the newest chain first. One thread.
+
+    Commits and confirmations are left out. Only links are checked, not the rules of chains: the state of a generation
+    is not made anew for that.
+    """
+
+    def __init__(self, store: ObjectStore, pair: str, *, generations: int) -> None:
+        self._reader = ChainReader(store, pair)
+        self._most = generations
+        self._chains: dict[int, _Chain] = {}
+        self._ended: dict[int, int] = {}
+        self._unread: dict[int, int | None] = {}
+        self._damaged: dict[int, str] = {}
+
+    def read_on(self, heads: Mapping[int, int], newest: int, *, entries: int) -> bool:
+        """Read up to so many entries of one chain; return whether there were any to read. Raises the store's errors.
+
+        `heads` are the last entries of the generations that are still appended to; `newest` is the highest number.
+        """
+        numbers = range(newest, max(0, newest - self._most), -1)
+        read = next((number for number in numbers if self._advance(number, heads, entries)), None)
+        self._unread = {number: self._left(number, heads) for number in range(1, newest + 1)}
+        return read is not None
+
+    @property
+    def annals(self) -> Annals:
+        """What was read so far."""
+        chains = [chain for _, chain in sorted(self._chains.items())]
+        return Annals(
+            happenings=tuple(in_order([chain.chronicler.happenings for chain in chains])),
+            damaged=dict(sorted(self._damaged.items())),
+        )
+
+    @property
+    def unread(self) -> Mapping[int, int | None]:
+        """By generation, how many entries are not read yet, None if not even that is known; 0 is left out."""
+        return {number: left for number, left in self._unread.items() if left != 0}
+
+    def _head(self, number: int, heads: Mapping[int, int]) -> int:
+        if number in heads:
+            return heads[number]
+        if number not in self._ended:
+            self._ended[number] = self._reader.head(number)
+        return self._ended[number]
+
+    def _left(self, number: int, heads: Mapping[int, int]) -> int | None:
+        if number in self._damaged:
+            return 0
+        chain = self._chains.get(number)
+        return None if chain is None else max(0, self._head(number, heads) - chain.seq)
+
+    def _advance(self, number: int, heads: Mapping[int, int], entries: int) -> bool:
+        left = self._left(number, heads)
+        if left == 0:
+            return False
+        try:
+            chain = self._chains.get(number) or self._begin(number)
+            left = self._left(number, heads) or 0
+            for entry, sha256 in self._reader.entries(number, chain.seq + 1, chain.seq + min(left, entries)):
+                chain.take(entry, sha256)
+        except (DamagedError, ObjectMissingError) as error:
+            self._damaged[number] = str(error)
+            if number in self._chains:
+                self._chains[number].chronicler.damaged(str(error))
+        return True
+
+    def _begin(self, number: int) -> _Chain:
+        key = layout.claim_key(self._reader.pair, number)
+        data = self._reader.store.get(key)
+        chronicler = Chronicler(decode_claim(data, key), routine=False)
+        found = self._chains[number] = _Chain(number=number, chronicler=chronicler, sha256=sha256_hex(data))
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chain:
+    number: int
+    chronicler: Chronicler
+    sha256: str
+    seq: int = 0
+
+    def take(self, entry: Entry, sha256: str) -> None:
+        if entry.prev_sha256 != self.sha256:
+            raise DamagedError(f"generation {self.number}, chain entry {entry.seq}: it is not linked to the one before")
+        self.chronicler.take(entry)
+        self.seq, self.sha256 = entry.seq, sha256

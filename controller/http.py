@@ -1,19 +1,16 @@
-"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503) and `/status` (JSON). Read-only."""
+"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503), `/status` (JSON), and further pages."""
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from backup_avro.errors import ConfigError
+from controller.http_server import Answer, Handler, Server
 from controller.observation import Role
-
-_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,43 +56,37 @@ _CHECKS: dict[str, Callable[[Health], bool]] = {
 }
 
 
-def serve(address: tuple[str, int], look: Callable[[], Health]) -> ThreadingHTTPServer:
-    """Serve from a thread until `shutdown`. ConfigError if the address can't be had."""
+def serve(
+    address: tuple[str, int], look: Callable[[], Health], pages: Mapping[str, Callable[[], Answer]] | None = None
+) -> Server:
+    """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
 
-    class Handler(BaseHTTPRequestHandler):
-        timeout = _TIMEOUT_S
+    `pages` are what else is there, by path. They are called from many threads, and must not wait for long.
+    """
+    more = dict(pages or {})
 
-        def do_GET(self) -> None:
+    class Paths(Handler):
+        def find(self, path: str) -> Answer:
+            if path in more:
+                return more[path]()
             health = look()
-            path = self.path.partition("?")[0]
             if path == "/status":
-                self._answer(HTTPStatus.OK, json.dumps(health.status), "application/json")
-            elif path in _CHECKS:
-                good = _CHECKS[path](health)
-                status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-                self._answer(status, f"{'yes' if good else 'no'}, role {health.role.value}\n", "text/plain")
-            else:
-                paths = ", ".join([*_CHECKS, "/status"])
-                self._answer(HTTPStatus.NOT_FOUND, f"there are {paths}\n", "text/plain")
-
-        def _answer(self, status: HTTPStatus, text: str, kind: str) -> None:
-            body = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:  # noqa: ANN401 (probes are not worth a line each)
-            """Say nothing."""
+                return Answer(body=json.dumps(health.status), kind="application/json")
+            if path not in _CHECKS:
+                there = ", ".join([*_CHECKS, "/status", *more])
+                return Answer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
+            good = _CHECKS[path](health)
+            return Answer(
+                body=f"{'yes' if good else 'no'}, role {health.role.value}\n",
+                status=HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE,
+            )
 
     try:
-        server = ThreadingHTTPServer(address, Handler)
+        server = Server(address, Paths)
     except OSError as error:
         raise ConfigError(
             f"http.listen: {address[0]}:{address[1]} can't be had: {error.strerror}",
             remedy="choose another port, or stop what listens there",
         ) from error
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from backup_avro.chain import Topic
-from backup_avro.coordination import Event, Position
+from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
@@ -36,9 +36,11 @@ from controller.http import Health
 from controller.keeper import Keeper
 from controller.machine import RoleMachine
 from controller.observation import Observation, Peer, Role
+from controller.own_sight import own_sight
 from controller.proof import Prover
 from controller.runs import Runs, asked_between_commits
 from controller.setup import Parts
+from controller.sighting import Sight
 from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
@@ -52,6 +54,7 @@ from sink.worker import Workers
 _LOG = structlog.get_logger()
 _ASK_AGAIN_S = 10.0
 _POSITIONS_IN_HEARTBEAT = 200
+_HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
 _WORKERS = 5
@@ -340,6 +343,10 @@ class Instance:
 
     def _heartbeat(self, view: StoreView | None) -> None:
         self._heartbeat_mono = time.monotonic()
+        self._publish(Event.PROGRESS, **self._progress(view))
+
+    def _progress(self, view: StoreView | None) -> dict[str, Any]:
+        """Return the fields of a PROGRESS message."""
         reports = self._runs.reports()
         newest = reports[-1] if reports else None
         state = None
@@ -360,14 +367,49 @@ class Instance:
             details["store"] = self._watch.trouble
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
-        self._publish(
-            Event.PROGRESS,
-            state=self._machine.role.value,
-            generation=None if newest is None else newest.generation,
-            chain_seq=None if state is None else state.seq,
-            lag_records=None if newest is None else newest.lag_records,
-            positions=positions,
-            details=details,
+        return {
+            "state": self._machine.role.value,
+            "generation": None if newest is None else newest.generation,
+            "chain_seq": None if state is None else state.seq,
+            "lag_records": None if newest is None else newest.lag_records,
+            "positions": positions,
+            "details": details,
+        }
+
+    @property
+    def view(self) -> StoreView | None:
+        """What the store had when it was last read; None before the first time. For any thread."""
+        return self._watch.view
+
+    def sight(self) -> Sight | None:
+        """Return what is known of the pair here, asking nobody; None before the first look at the store.
+
+        It is as what a command sees, but for pins and the logs' ends. For any thread.
+        """
+        view = self._watch.view
+        if view is None:
+            return None
+        identity, at = self._parts.identity, now_ms(self._parts.store)
+        own = CoordinationMessage(
+            event=Event.PROGRESS,
+            pair=identity.pair,
+            instance=identity.instance,
+            incarnation=identity.incarnation,
+            cluster_id=identity.cluster_id,
+            request_id="",
+            at=at,
+            **self._progress(view),
+        )
+        topics = self._topics if self._surveyor.trouble is None else None
+        return own_sight(
+            self._config,
+            view,
+            at=at,
+            root=self._parts.store.url,
+            policy=self._policy,
+            heard=self._parts.bulletin.latest().values(),
+            own=own,
+            guarded=None if topics is None else as_guarded(identity.cluster_id, topics),
         )
 
     def health(self) -> Health:
@@ -420,6 +462,8 @@ def _details(report: PipelineReport) -> dict[str, str]:
         "base_remaining": str(report.base_remaining),
         "records": str(report.records),
     }
+    if report.held:
+        found["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in report.held[:_HELD_IN_HEARTBEAT])
     if report.trouble:
         found["trouble"] = "; ".join(report.trouble[:3])
     return found

@@ -47,10 +47,15 @@ class Chains:
 
 
 def store_for_looking(config: Config) -> ObjectStore:
-    """Open the store with less patience than an instance has: a person waits for the answer."""
-    settings = store_settings(config)
+    """Open the store for a command that looks."""
     # A retry is no news here: either it helps, or the error says it all.
     logging.getLogger("stamina").setLevel(logging.ERROR)
+    return impatient_store(config)
+
+
+def impatient_store(config: Config) -> ObjectStore:
+    """Open the store with less patience than an instance has: a person waits for the answer."""
+    settings = store_settings(config)
     return open_store(
         config.store.root,
         replace(
@@ -155,10 +160,11 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tupl
     if not wanted:
         return {}
     committed = config.isolation_level == "read_committed"
+    # The watermarks first: what is written between the two answers must not look as if a transaction held it back.
+    high = admin.list_offsets(wanted, read_committed=False) if committed else {}
     stable = admin.list_offsets(wanted, read_committed=committed)
-    high = admin.list_offsets(wanted, read_committed=False) if committed else stable
     return {
-        (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high[tp][0]))
+        (tp.topic, tp.partition): LogEnd(stable=offset, high=max(offset, high.get(tp, (offset, 0))[0]))
         for tp, (offset, _) in stable.items()
     }
 

@@ -6,7 +6,7 @@ Times are UTC by the store's clock, names ending in `_s` are seconds, bytes are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -19,6 +19,8 @@ from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
 from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
 from sink.chain.pins import Pin
+from sink.topics import tombstones_promised_s
+from sink.track import longest_gap_s
 
 
 class State(StrEnum):
@@ -36,7 +38,8 @@ class State(StrEnum):
 class InstanceStatus:
     """One instance by its last heartbeat. `alive` is None if nobody listened. `lag` is the tail's, as it said itself.
 
-    `base_remaining` are offsets of the first reading that are still to be read. `transcoder` is `compiled`, or
+    `base_remaining` are offsets of the first reading that are still to be read. `held` are the first partitions that an
+    open transaction has held back for more than five flush intervals. `transcoder` is `compiled`, or
     `reference` where the package was installed without a C compiler, which is some fifty times slower.
     """
 
@@ -52,6 +55,7 @@ class InstanceStatus:
     phase: str | None
     base_remaining: int | None
     doing: str | None
+    held: tuple[str, ...]
     transcoder: str | None
     troubles: tuple[str, ...]
 
@@ -62,6 +66,8 @@ class PositionStatus:
 
     `log_end` is where a reader of the pair's isolation level gets to; open transactions may hold it below
     `high_watermark`. `complete`: all from the log's start to `offset` is stored (`base_end` is where the tail began).
+    `tombstone_margin_s` is how much longer the tail may be away from the log's end before it is tainted; None for what
+    is not compacted or not read on. `kept` is why it stays when the rest of its generation is cleared.
     """
 
     topic: str
@@ -78,6 +84,15 @@ class PositionStatus:
     log_end: int | None
     high_watermark: int | None
     lag: int | None
+    tombstone_margin_s: float | None
+    kept: str | None
+
+    @property
+    def held_back(self) -> int:
+        """Offsets behind open transactions, as far as the brokers were asked."""
+        if self.log_end is None or self.high_watermark is None:
+            return 0
+        return max(0, self.high_watermark - self.log_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +109,8 @@ class GenerationStatus:
     """One generation that is not wholly cleared. `missing` is what keeps it from COMPLETE, `kept` what can't go, why.
 
     `waits_for` is what happens next; `held_by` who reads it or keeps it by a pin. Counts are of what belongs to the
-    backup now. `lag` sums up its positions'.
+    backup now; `base_records` those of the first reading, which is what the logs held then. `lag` sums up its
+    positions'.
     """
 
     number: int
@@ -118,6 +134,7 @@ class GenerationStatus:
     waits_for: str | None
     held_by: tuple[str, ...]
     records: int
+    base_records: int
     tombstones: int
     objects: int
     bytes: int
@@ -208,6 +225,7 @@ def _instance(seen: Sight, name: str) -> InstanceStatus:
         phase=details.get("phase"),
         base_remaining=int(remaining) if remaining.isdecimal() and len(remaining) < 20 else None,
         doing=details.get("reason"),
+        held=tuple(details.get("held", "").split()),
         transcoder=details.get("transcoder"),
         troubles=() if voice is None else troubles_of(voice),
     )
@@ -248,6 +266,7 @@ def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
         waits_for=_waits_for(seen, generation),
         held_by=tuple(sorted({pin.owner for pin in _holding(seen, generation)})),
         records=sum(part.records for _, part in parts),
+        base_records=sum(part.records for _, part in parts if part.scan is not None),
         tombstones=sum(part.tombstones for _, part in parts),
         objects=len(generation.objects),
         bytes=sum(item.bytes for item in generation.objects.values()),
@@ -293,7 +312,17 @@ def _position(seen: Sight, generation: Generation, key: PartitionKey) -> Positio
         log_end=None if end is None else end.stable,
         high_watermark=None if end is None else end.high,
         lag=max(0, end.stable - position.offset) if reads_on and end is not None else None,
+        tombstone_margin_s=_margin_s(seen, generation, key),
+        kept=_stays(generation).get(key),
     )
+
+
+def _margin_s(seen: Sight, generation: Generation, key: PartitionKey) -> float | None:
+    topic = generation.topics.get(key.topic_id)
+    if topic is None or topic.removed or generation.sealed or generation.clearing is not None:
+        return None
+    promised_s = tombstones_promised_s(topic.config)
+    return None if promised_s is None else longest_gap_s(promised_s) - seen.since_s(generation.head_at(key))
 
 
 def _end(seen: Sight, key: PartitionKey, name: str) -> LogEnd | None:
@@ -323,10 +352,12 @@ def _missing(seen: Sight, generation: Generation) -> tuple[str, ...]:
 
 
 def _kept(generation: Generation) -> tuple[str, ...]:
+    return tuple(f"{generation.name_of(key)}: {why}" for key, why in sorted(_stays(generation).items()))
+
+
+def _stays(generation: Generation) -> Mapping[PartitionKey, str]:
     outcome = generation.clearing or generation.cleared
-    if outcome is None:
-        return ()
-    return tuple(f"{generation.name_of(key)}: {why}" for key, why in sorted(outcome.stays.items()))
+    return {} if outcome is None else outcome.stays
 
 
 def _waits_for(seen: Sight, generation: Generation) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -22,7 +23,8 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
 
-    `releases` are read as long as there is a sealed generation, which they might be about.
+    `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
+    why a generation is left out.
     """
 
     began_mono: float
@@ -30,6 +32,7 @@ class StoreView:
     newest: int
     grew_mono: dict[str, float]
     releases: tuple[Release, ...] = ()
+    damaged: Mapping[int, str] = field(default_factory=dict)
 
 
 class StoreWatch:
@@ -110,5 +113,6 @@ class StoreWatch:
             newest=self._reader.newest,
             grew_mono=dict(self._grew),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
+            damaged={number: str(error) for number, error in self._reader.damaged.items()},
         )
         self._wake_others.set()

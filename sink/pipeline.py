@@ -37,7 +37,7 @@ from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
-from sink.tail import TailLane
+from sink.tail import TailLane, held_back
 from sink.topics import Cluster, tombstones_promised_s
 from sink.track import SHORTEST_RETENTION_S, Track
 from sink.transcode.segment import Transcoder
@@ -89,7 +89,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineReport:
-    """What the controller sees of a pipeline. Counts are since the process began; lags in records."""
+    """What the controller sees of a pipeline. Counts are since the process began; lags in records.
+
+    `held` are the partitions that an open transaction has held back for longer than is normal.
+    """
 
     generation: int
     phase: Phase
@@ -101,6 +104,7 @@ class PipelineReport:
     commits: int
     last_commit: float | None
     trouble: tuple[str, ...]
+    held: tuple[TopicPartition, ...]
     error: Exception | None
 
 
@@ -217,6 +221,7 @@ class Pipeline:
             commits=self._commits,
             last_commit=self._last_commit,
             trouble=tuple(trouble),
+            held=held_back(self._board),
             error=error,
         )
 

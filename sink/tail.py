@@ -17,6 +17,7 @@ from sink.source.lineage import holds
 from sink.track import Track
 
 _LOG = structlog.get_logger()
+_HELD = "held back"
 _BROKERS = "brokers"
 
 
@@ -234,5 +235,11 @@ class TailLane:
             self._source.seek(tp, track.offset, track.epoch)
 
 
+def held_back(board: Board) -> tuple[TopicPartition, ...]:
+    """Return the partitions that an open transaction has held back for too long, in order."""
+    subjects = [subject for subject in list(board.trouble) if isinstance(subject, tuple) and subject[0] == _HELD]
+    return tuple(sorted(TopicPartition(*tp) for _, tp in subjects))
+
+
 def _held(tp: TopicPartition) -> tuple[str, TopicPartition]:
-    return ("held back", tp)
+    return (_HELD, tp)

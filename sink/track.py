@@ -17,6 +17,11 @@ SHORTEST_RETENTION_S = 60.0
 TAINT_SHARE = 0.8
 
 
+def longest_gap_s(retention_s: float) -> float:
+    """Return how long a tail may be away from the log's end (design, rule 7); `retention_s` is what is promised."""
+    return TAINT_SHARE * max(retention_s, SHORTEST_RETENTION_S)
+
+
 @dataclass(slots=True, kw_only=True)
 class Track:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
@@ -78,7 +83,7 @@ class Track:
             return None
         open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0
         gap = max(self.widest_gap_s, open_gap)
-        limit = TAINT_SHARE * max(self.retention_s, SHORTEST_RETENTION_S)
+        limit = longest_gap_s(self.retention_s)
         if gap <= limit:
             return None
         away = (

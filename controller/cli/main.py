@@ -32,6 +32,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "status": "Show both instances, their lag, and what can be restored.",
     "failover": "Ask the other instance to take its turn now.",
     "history": "Show claims, completions, handovers and clearings.",
+    "report": "Write the status page as a file.",
     "coordination": "Look at the coordination topic.",
     "catch-up": "Have Spark read what a new generation still lacks.",
     "checkpoint": "Name consistent cuts, list and delete them.",

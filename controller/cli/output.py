@@ -54,14 +54,13 @@ def show(
 
     With `stream` each call prints one of many: one JSON document per line, YAML documents apart by `---`.
     """
-    document = {"schemaVersion": SCHEMA_VERSION, "kind": kind, **body}
     match output:
         case OutputFormat.JSON:
-            _print(json.dumps(plain(document), indent=None if stream else 2, allow_nan=False), sys.stdout)
+            _print(json.dumps(document(kind, body), indent=None if stream else 2, allow_nan=False), sys.stdout)
         case OutputFormat.YAML:
             import yaml  # noqa: PLC0415 - not needed for most commands
 
-            text = yaml.safe_dump(plain(document), sort_keys=False, default_flow_style=False, width=120)
+            text = yaml.safe_dump(document(kind, body), sort_keys=False, default_flow_style=False, width=120)
             _print(("---\n" if stream else "") + text.rstrip("\n"), sys.stdout)
         case OutputFormat.TABLE:
             for number, table in enumerate(tables):
@@ -71,6 +70,11 @@ def show(
                     _print(printable(table, lines=True), sys.stdout)
                 else:
                     _table(table)
+
+
+def document(kind: str, body: Mapping[str, object]) -> object:
+    """Return a document of `kind` as JSON and YAML have it."""
+    return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind, **body})
 
 
 def note(text: str) -> None:

@@ -24,6 +24,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     """
     from controller.http import HealthSource, serve, starting  # noqa: PLC0415
     from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
+    from controller.page.source import PageSource  # noqa: PLC0415
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
 
@@ -48,15 +49,19 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     store = store_of(settings)
     # Probes are answered from the start: waiting for a broker is no reason to be restarted.
     health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
-    server = None if settings.http.address is None else serve(settings.http.address, health)
+    site = PageSource(settings)
+    server = None if settings.http.address is None else serve(settings.http.address, health, site.pages)
     try:
         parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
         instance = Instance(settings, parts, stop=stop, wake=wake)
         health.look = instance.health
+        if server is not None:
+            site.show(instance)
         return int(instance.run())
     except StoppedEarlyError:
         return int(ExitCode.OK)
     finally:
         if server is not None:
             server.shutdown()
+            site.close()
         store.close()

@@ -256,9 +256,11 @@ class ShutdownSettings(Section):
 
 
 class HttpSettings(Section):
-    """Health and metrics."""
+    """Health, the status page, metrics."""
 
-    listen: str | None = Field(default=None, description="`host:port` for health and metrics; left out: no server")
+    listen: str | None = Field(
+        default=None, description="`host:port` for health, the status page and metrics; left out: no server"
+    )
 
     @field_validator("listen")
     @classmethod

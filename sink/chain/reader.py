@@ -137,7 +137,7 @@ class ChainReader:
 
     def _is_over(self, number: int) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
-        head = self._head(number)
+        head = self.head(number)
         if head == 0:
             return False
         entry, _ = self._entry(number, head)
@@ -190,7 +190,7 @@ class ChainReader:
         claim = decode_claim(data, key)
         if claim.generation != number or claim.pair != self._pair:
             raise DamagedError(f"{key} is the claim of generation {claim.generation} of pair {claim.pair}")
-        head = self._head(number)
+        head = self.head(number)
         last = head if upto is None else min(head, upto)
         state = None if self._whole else self._from_snapshot(claim, head, last)
         state = state or Generation(claim=claim, head_sha256=sha256_hex(data))
@@ -210,7 +210,8 @@ class ChainReader:
             seq = state.earlier_snapshot
         return None
 
-    def _head(self, number: int) -> int:
+    def head(self, number: int) -> int:
+        """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store."""
         return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, 0)
 
     def follow(self, state: Generation) -> bool:

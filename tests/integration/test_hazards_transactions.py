@@ -84,6 +84,7 @@ def test_transactions_that_end_abort_or_hang(kafka: KafkaServer, make_topic: Top
     assert not status["healthy"]
     assert [f"{topic}-{partition}" in held(status)[0] for partition in range(4)] == [False, False, True, True]
     (of_a,) = (item for item in status["instances"] if item["instance"] == "a")
+    assert of_a["held"] == [f"{topic}-{n}" for n in sorted((HANGING, ABANDONED))]
     assert of_a["lag"] == 2 * (5 + 7), "the lag is measured against the high watermark"
     assert [note for note in status["notes"] if f"{topic}-{HANGING} 12" in note and f"{topic}-{ABANDONED} 12" in note]
 

@@ -53,6 +53,7 @@ MODULES = (
 _ELSEWHERE = (
     "backup_avro.compression",
     "controller.http",
+    "controller.http_server",
     "controller.log",
     "controller.mailbox",
     "controller.setup",

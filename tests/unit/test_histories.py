@@ -246,6 +246,7 @@ class Ended:
             commits=0,
             last_commit=None,
             trouble=(),
+            held=(),
             error=None,
         )
 

@@ -1,0 +1,122 @@
+"""`tandem report`: the status page as a file, from the store alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from backup_avro.errors import ConfigError, PermanentError, RefusedError
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.patience import patience
+
+if TYPE_CHECKING:
+    from controller.config import Config
+    from controller.page.content import Content
+    from controller.turns import Turn
+    from sink.object_store import ObjectStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_STDOUT = "-"
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem report --html status.html -c a.yaml\n  tandem report --html - -c a.yaml | less"
+)
+def report(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    html: Annotated[str, typer.Option("--html", metavar="FILE", help="Where the page goes; `-` is stdout.")],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+) -> None:
+    """Write the status page as one HTML file.
+
+    It has everything in it: styles, the time line, no script. It reads the store alone; what only the brokers know (who
+    is alive, how far the logs are) is said to be unknown. Exit code 0 however healthy the pair is: the page says so. A
+    file that exists is refused (exit code 5), unless --force is given.
+    """
+    settings = load(context, config, overrides)
+    target = None if html == _STDOUT else Path(html)
+    if target is not None:
+        _check(target, force=force)
+    with patience("reading the chains"):
+        shown = _content(settings)
+    from controller.page.render import report as drawn  # noqa: PLC0415 - not needed for --help
+
+    text = drawn(shown)
+    if target is None:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.flush()
+    else:
+        _write(target, text.encode(), force=force)
+        output.note(f"the page is in {target}")
+
+
+def _check(target: Path, *, force: bool) -> None:
+    if target.is_dir():
+        raise ConfigError(f"--html {target}: it is a folder", remedy="name a file in it")
+    if not target.parent.is_dir():
+        raise ConfigError(f"--html {target}: there is no folder {target.parent}", remedy="make it, or name another")
+    if target.exists() and not force:
+        raise RefusedError(f"--html {target}: it exists", remedy="name another file, or --force writes over it")
+
+
+def _write(target: Path, data: bytes, *, force: bool) -> None:
+    """Put the file there whole or not at all: a web server may be handing it out."""
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        part.write_bytes(data)
+        if force:
+            part.replace(target)
+        else:
+            os.link(part, target)  # refused if somebody made it meanwhile
+    except FileExistsError as error:
+        raise RefusedError(
+            f"--html {target}: it exists", remedy="name another file, or --force writes over it"
+        ) from error
+    except OSError as error:
+        raise PermanentError(
+            f"--html {target}: can't be written: {error.strerror}", remedy="choose another place"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _content(settings: Config) -> Content:
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.overview import overview  # noqa: PLC0415 - likewise
+    from controller.page.content import content  # noqa: PLC0415 - likewise
+    from controller.turns import turn_of  # noqa: PLC0415 - likewise
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
+
+    store = store_for_looking(settings)
+    try:
+        seen = look(settings, store, s3_only=True)
+        turns = [turn_of(generation) for generation in seen.generations if generation.seq]
+        over = _past(store, settings.pair, newest=seen.newest, known={g.number for g in seen.generations})
+        return content(
+            overview(seen),
+            me=None,
+            turns=[*over, *turns],
+            ran={kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind},
+        )
+    finally:
+        store.close()
+
+
+def _past(store: ObjectStore, pair: str, *, newest: int, known: set[int]) -> list[Turn]:
+    from controller.past import TURNS, past_turn  # noqa: PLC0415 - as above
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
+
+    reader = ChainReader(store, pair, ended=True)
+    over = [number for number in range(1, newest + 1) if number not in known][-TURNS:]
+    return [turn for number in over if (turn := past_turn(reader, number)) is not None]

@@ -1,0 +1,209 @@
+"""An HTTP server that no client can hold up or fill: read-only, bounded in bytes, seconds and connections.
+
+Probes of an orchestrator come here, so whoever asks slowly must not keep them waiting: a request is read within
+`READ_S` in all and `REQUEST_BYTES`, an answer is taken within `WRITE_S`, and when `CONNECTIONS` are open the one that
+has been sending its request for longest makes room.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+import structlog
+
+_LOG = structlog.get_logger()
+
+READ_S: Final = 5.0
+WRITE_S: Final = 10.0
+REQUEST_BYTES: Final = 16 << 10
+CONNECTIONS: Final = 32
+
+METHODS: Final = ("GET", "HEAD")
+_SECURE: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What is sent. `headers` win over those that every answer has: no caching, no framing, no sniffing, no sources."""
+
+    body: str
+    kind: str = "text/plain"
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class _TooLargeError(Exception):
+    """The request has more than `REQUEST_BYTES`."""
+
+
+class _Bounded(io.RawIOBase):
+    """What a client sends, up to a number of bytes and a moment."""
+
+    def __init__(self, connection: socket.socket, *, limit: int, deadline_mono: float) -> None:
+        self._connection = connection
+        self._left = limit
+        self._deadline_mono = deadline_mono
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 (as in the base class)
+        left_s = self._deadline_mono - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        if not self._left:
+            raise _TooLargeError
+        self._connection.settimeout(left_s)
+        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        if not count:
+            raise ConnectionAbortedError("the client went away before it had asked")  # half a request is none
+        self._left -= count
+        return count
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request of one connection. Subclasses say in `find` what is there."""
+
+    server: Server
+    server_version = "tandem"
+    sys_version = ""
+    # For answers to what can't even be read as a request.
+    request_version = "HTTP/1.0"
+    requestline = ""
+    command = "GET"
+
+    def find(self, path: str) -> Answer:
+        """Return the answer for a path, without its query."""
+        raise NotImplementedError
+
+    def setup(self) -> None:
+        """Put a bound on what is read."""
+        super().setup()
+        self.rfile.close()
+        deadline_mono = time.monotonic() + READ_S
+        self.rfile = io.BufferedReader(_Bounded(self.connection, limit=REQUEST_BYTES, deadline_mono=deadline_mono))
+
+    def handle(self) -> None:
+        """Answer once."""
+        try:
+            self.handle_one_request()
+        except ConnectionAbortedError:
+            return
+        except _TooLargeError:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def parse_request(self) -> bool:
+        """Refuse what is not read-only; from here on nothing is read."""
+        if not super().parse_request():
+            return False
+        self.server.has_asked(self.connection)
+        if self.command in METHODS:
+            return True
+        allowed = ", ".join(METHODS)
+        refusal = Answer(body=f"only {allowed}\n", status=HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": allowed})
+        self._send(refusal)
+        return False
+
+    def do_GET(self) -> None:
+        """Send what is there."""
+        try:
+            answer = self.find(self.path.partition("?")[0])
+        except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
+            _LOG.exception("cannot answer over HTTP", path=self.path[:200], error=str(error))
+            answer = Answer(
+                body="this is a fault of tandem: its log says more\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
+            )
+        self._send(answer)
+
+    do_HEAD = do_GET  # noqa: N815 (as in the base class)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Send a status and what it is called; nothing of what the client sent."""
+        status = HTTPStatus(code)
+        self._send(Answer(body=f"{status.phrase}\n", status=status))
+
+    def _send(self, answer: Answer) -> None:
+        body = answer.body.encode(errors="replace")
+        self.request_version = "HTTP/1.0"  # older ones have no headers
+        self.connection.settimeout(WRITE_S)
+        self.send_response(answer.status)
+        self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in {**_SECURE, **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 (probes are not worth a line each)
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each connection in a thread of its own, `CONNECTIONS` at a time."""
+
+    daemon_threads = True
+    request_queue_size = 2 * CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
+        super().__init__(address, handler)
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._asking: dict[socket.socket, None] = {}  # in the order they came
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 (as in the base class)
+        """Begin to answer; if too many are asking, the one that takes longest is told to go."""
+        with self._lock:
+            full = len(self._open) >= CONNECTIONS
+            slowest = next(iter(self._asking), None) if full else None
+            if slowest is not None:
+                del self._asking[slowest]
+                self._open.discard(slowest)
+            if not full or slowest is not None:
+                self._open.add(request)
+                self._asking[request] = None
+        if slowest is not None:
+            _hang_up(slowest)
+        elif full:
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 (as in the base class)
+        """Forget a connection, and close it."""
+        with self._lock:
+            self._open.discard(request)
+            self._asking.pop(request, None)
+        super().shutdown_request(request)
+
+    def has_asked(self, request: socket.socket) -> None:
+        """Note that a connection's request was read, so that what keeps it open is our answer."""
+        with self._lock:
+            self._asking.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 (as in the base class)
+        """Say next to nothing: clients go away while they are answered."""
+        _LOG.debug("a client went away", error=str(sys.exception()))
+
+
+def _hang_up(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:  # it went by itself
+        _LOG.debug("a slow client was gone already")

@@ -1,0 +1,94 @@
+"""Answers of something slow for many who ask: never asked more often than every so many seconds, never waited for long.
+
+The last answer is kept, with its age, for as long as there is no newer one: a store that hangs costs freshness, not the
+page.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import structlog
+
+_LOG = structlog.get_logger()
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known(Generic[_T]):
+    """What is known: the last answer and how old it is, both None before the first; why the last asking failed."""
+
+    value: _T | None
+    age_s: float | None
+    trouble: str | None
+
+
+class OnDemand(Generic[_T]):
+    """Asks in a thread of its own when somebody wants the answer and the last asking began `interval_s` ago.
+
+    It goes on asking, `interval_s` after each answer, until nobody has wanted it for `linger_s`.
+    """
+
+    def __init__(self, ask: Callable[[], _T], *, interval_s: float, linger_s: float = 0.0) -> None:
+        self._ask = ask
+        self._interval_s = interval_s
+        self._linger_s = linger_s
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._running = False
+        self._began: float | None = None
+        self._wanted = 0.0
+        self._value: _T | None = None
+        self._answered: float | None = None
+        self._trouble: str | None = None
+
+    def get(self, *, wait_s: float) -> Known[_T]:
+        """Return what is known. Waits at most `wait_s`, and only if there is nothing yet or it is three times stale."""
+        with self._changed:
+            now = self._wanted = time.monotonic()
+            due = self._began is None or now - self._began >= self._interval_s
+            if due and not self._running and not self._stopped.is_set():
+                self._running = True
+                self._began = now
+                threading.Thread(target=self._run, name="on-demand", daemon=True).start()
+            before = self._answered
+            if self._running and (before is None or now - before > 3 * self._interval_s):
+                self._changed.wait_for(lambda: self._answered != before or not self._running, wait_s)
+            return Known(
+                value=self._value,
+                age_s=None if self._answered is None else time.monotonic() - self._answered,
+                trouble=self._trouble,
+            )
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while True:
+            self._once()
+            if self._stopped.wait(self._interval_s if self._linger_s else 0.0):
+                break
+            with self._changed:
+                if time.monotonic() - self._wanted >= self._linger_s:
+                    break
+                self._began = time.monotonic()
+        with self._changed:
+            self._running = False
+            self._changed.notify_all()
+
+    def _once(self) -> None:
+        try:
+            value = self._ask()
+        except Exception as error:  # noqa: BLE001 (whoever asks shall see why there is nothing new)
+            with self._changed:
+                self._trouble = str(error) or type(error).__name__
+            _LOG.debug("asking in vain", error=str(error), kind=type(error).__name__)
+        else:
+            with self._changed:
+                self._value, self._answered, self._trouble = value, time.monotonic(), None
+                self._changed.notify_all()

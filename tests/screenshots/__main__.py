@@ -1,0 +1,59 @@
+"""`python -m screenshots`: writes docs/images/status-*.png. Ends with 0 and a word where there is no browser."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from screenshots import IMAGES, MOST_BYTES
+from screenshots.browser import View, find, photograph
+from screenshots.states import Scene
+
+_HEIGHTS = {"catch-up": (1500, 2000), "steady": (1500, 2000), "tainted": (2000, 2600)}
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="screenshots", description="Photograph the status page in three states.")
+    parser.add_argument("--into", type=Path, default=IMAGES, help="folder of the pictures")
+    words = parser.parse_args()
+    browser = find()
+    if browser is None:
+        _say("skipped: there is no chromium here (apt-get install chromium)")
+        return 0
+    words.into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tandem-screenshots-") as name, Scene(Path(name), _say) as scene:
+        for state, url, page in scene.states():
+            # As the server sends it: with its policy. What breaks that policy is complained about.
+            desktop, phone = _HEIGHTS[state]
+            photograph(
+                browser, url, View(width=1200, height=desktop, dark=False, name="served"), Path(name, "served.png")
+            )
+            still = Path(name) / f"{state}.html"
+            still.write_text(page(), encoding="utf-8")
+            if words.into != IMAGES:
+                shutil.copy(still, words.into)
+            for view in (
+                View(name="desktop-light", width=1200, height=desktop, dark=False),
+                View(name="desktop-dark", width=1200, height=desktop, dark=True),
+                View(name="phone-light", width=390, height=phone, dark=False),
+                View(name="phone-dark", width=390, height=phone, dark=True),
+            ):
+                target = words.into / f"status-{state}-{view.name}.png"
+                photograph(browser, still.as_uri(), view, target)
+                size = target.stat().st_size
+                assert size <= MOST_BYTES, f"{target.name} has {size} bytes"
+                _say(f"{target.name}: {size:,} bytes")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

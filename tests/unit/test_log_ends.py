@@ -1,0 +1,56 @@
+"""Where logs end, asked while they grow."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from backup_avro.coverage import Guarded
+from controller.config import Config, load
+from controller.lookout import log_ends
+from controller.sighting import LogEnd
+from sink.source.cluster import ClusterAdmin
+from sink.source.fetched import TopicPartition
+
+GUARDED = Guarded(cluster_id="c", topics={"id": ("orders", 2)})
+
+
+class Growing:
+    """A cluster to which five records are written between any two questions; partition 1 is held back at 7."""
+
+    def __init__(self) -> None:
+        self.end = 100
+        self.asked: list[bool] = []
+
+    def list_offsets(self, wanted: Any, *, read_committed: bool) -> dict[TopicPartition, tuple[int, int]]:
+        """Answer, and grow."""
+        self.asked.append(read_committed)
+        self.end += 5
+        return {TopicPartition(*place): (7 if read_committed and place[1] == 1 else self.end, 0) for place in wanted}
+
+
+def config(isolation_level: str) -> Config:
+    values = ["pair=shop", "topics.include=orders", "kafka.bootstrap.servers=x:1", "store.root=file:///x"]
+    return load(None, {}, [*values, f"isolation_level={isolation_level}"])
+
+
+def test_what_is_written_meanwhile_is_not_held_back_by_a_transaction() -> None:
+    """Only where the last stable offset stands still is there something between it and the watermark."""
+    cluster = Growing()
+    ends = log_ends(config("read_committed"), cast(ClusterAdmin, cluster), GUARDED)
+    assert ends == {("orders", 0): LogEnd(stable=110, high=110), ("orders", 1): LogEnd(stable=7, high=105)}
+
+
+def test_without_transactions_one_question_will_do() -> None:
+    """Under read_uncommitted both ends are the watermark."""
+    cluster = Growing()
+    ends = log_ends(config("read_uncommitted"), cast(ClusterAdmin, cluster), GUARDED)
+    assert ends == {("orders", n): LogEnd(stable=105, high=105) for n in range(2)}
+    assert cluster.asked == [False]
+
+
+def test_nothing_guarded_asks_nothing() -> None:
+    """No topics, no question."""
+    cluster = Growing()
+    nothing = Guarded(cluster_id="c", topics={})
+    assert log_ends(config("read_committed"), cast(ClusterAdmin, cluster), nothing) == {}
+    assert not cluster.asked

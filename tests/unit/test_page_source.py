@@ -1,0 +1,234 @@
+"""An instance's page and history while its store and its brokers hang, and how often they are asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from html_check import checked
+from sights import POLICY, message, sight
+
+from backup_avro.coordination import Event
+from backup_avro.coverage import Guarded
+from controller.cli.main import run
+from controller.config import Config, load
+from controller.own_sight import own_sight
+from controller.page import source
+from controller.page.source import PageSource
+from controller.sighting import Brokers, LogEnd, Sight
+from controller.watch import StoreView
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore, StoreTransientError, open_store
+
+ORDERS = TopicSpec("orders", partitions=2)
+SOON_S = 20.0
+
+
+class Watched:
+    """What an instance knows, from a store that was read once."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        reader = ChainReader(store, PAIR)
+        self.view = StoreView(
+            began_mono=time.monotonic(), generations=tuple(reader.refresh()), newest=reader.newest, grew_mono={}
+        )
+        self.seen: Sight | None = sight(store, heard_s={"a": 1, "b": 1}, topics=[ORDERS])
+
+    def sight(self) -> Sight | None:
+        """What it knows."""
+        return self.seen
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    (tmp_path / "store").mkdir()
+    store = open_store((tmp_path / "store").as_uri())
+    backup = Backup.claim(store, topics=[ORDERS])
+    backup.commit(records("orders", 0, range(20)))
+    backup.complete()
+    return store
+
+
+@pytest.fixture
+def watched(store: ObjectStore) -> Watched:
+    return Watched(store)
+
+
+@pytest.fixture
+def file(tmp_path: Path, store: ObjectStore) -> Path:
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"pair: {PAIR}\ninstance: a\ntopics: {{include: [orders, missing]}}\n"
+        f"kafka: {{bootstrap.servers: '127.0.0.1:1'}}\nstore: {{root: '{store.url}'}}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def config(file: Path) -> Config:
+    return load(file, {})
+
+
+@pytest.fixture
+def asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Stands in for the brokers, and for what is asked of the store: counts, and hangs while `hang` is set."""
+    del watched  # made before: its own looks are not counted
+    told: dict[str, Any] = {"brokers": 0, "store": 0, "gate": threading.Event(), "error": None}
+    told["gate"].set()
+
+    def counted(what: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            told[what] += 1
+            assert told["gate"].wait(SOON_S)
+            if told["error"] is not None:
+                raise told["error"]
+            return answer(*arguments)
+
+        return call
+
+    ends = {("orders", 0): LogEnd(stable=27, high=27), ("orders", 1): LogEnd(stable=0, high=0)}
+    monkeypatch.setattr(source, "log_ends", counted("brokers", lambda *_: ends))
+    monkeypatch.setattr(pins, "list_pins", counted("store", pins.list_pins))
+    yield told
+    told["gate"].set()
+
+
+def test_it_starts_with_a_page_and_an_empty_history(config: Config) -> None:
+    """Before the instance is up nobody is asked anything."""
+    site = PageSource(config)
+    assert "a is starting" in checked(site.page().body).text
+    told = json.loads(site.history().body)
+    assert (told["kind"], told["events"], told["unread"]) == ("History", [], None)
+    site.close()
+
+
+def test_the_page_has_what_was_looked_up(config: Config, watched: Watched, asked: dict[str, Any]) -> None:
+    """Ends of logs, the last runs, the turns; and its policy is its own."""
+    site = PageSource(config)
+    site.show(watched)
+    answer = site.page()
+    told = checked(answer.body)
+    assert "7 offsets in the logs, and not restorable yet" in told.text
+    assert "verify never run" in told.text
+    assert "Ends of the logs: as of now" in told.text
+    assert "script-src 'sha256-" in answer.headers["Content-Security-Policy"]
+    assert (asked["brokers"], asked["store"]) == (1, 1)
+    site.close()
+
+
+def test_a_crowd_draws_one_page(config: Config, watched: Watched, asked: dict[str, Any]) -> None:
+    """Twenty at once get the same one, for one look at store and brokers."""
+    site = PageSource(config)
+    site.show(watched)
+    found: list[str] = []
+    crowd = [threading.Thread(target=lambda: found.append(site.page().body)) for _ in range(20)]
+    for one in crowd:
+        one.start()
+    for one in crowd:
+        one.join(SOON_S)
+    assert len(found) == 20
+    assert len(set(found)) == 1
+    assert (asked["brokers"], asked["store"]) == (1, 1)
+    site.close()
+
+
+def test_store_and_brokers_hang_and_the_page_comes(
+    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within seconds, with what the instance knows by itself; what is not known is said."""
+    monkeypatch.setattr(source, "_PAGE_S", 0.0)
+    asked["gate"].clear()
+    site = PageSource(config)
+    site.show(watched)
+    began = time.monotonic()
+    told = checked(site.page().body)
+    assert time.monotonic() - began < 3 * source._WAIT_S
+    assert "A restore would use generation 1 of a" in told.text
+    assert "Beyond the backup unknown" in told.text
+    assert "Ends of the logs: not known" in told.text
+    assert "Checks" not in told.texts("h2")
+    asked["gate"].set()
+    deadline = time.monotonic() + SOON_S
+    while "7 offsets" not in site.page().body:
+        assert time.monotonic() < deadline
+    site.close()
+
+
+def test_trouble_is_said_beside_what_was_known(
+    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last answer stays, with its age and why there is no newer one."""
+    monkeypatch.setattr(source, "_PAGE_S", 0.0)
+    monkeypatch.setattr(source, "_LOOK_S", 0.05)
+    site = PageSource(config)
+    site.show(watched)
+    assert "7 offsets" in site.page().body
+    asked["error"] = StoreTransientError("nobody answers")
+    deadline = time.monotonic() + SOON_S
+    while (body := site.page().body).count("(nobody answers)") < 2:
+        assert time.monotonic() < deadline
+    assert "7 offsets" in body
+    site.close()
+
+
+def test_the_history_is_that_of_the_command(
+    config: Config, watched: Watched, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same document, with what is still unread beside it."""
+    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+    site = PageSource(config)
+    site.show(watched)
+    deadline = time.monotonic() + SOON_S
+    while not (told := json.loads(site.history().body))["events"] or told["unread"]:
+        assert time.monotonic() < deadline
+    site.close()
+    assert run(["history", "-c", str(file), "-o", "json"]) == 0
+    by_command = json.loads(capsys.readouterr().out)
+    assert {name: told[name] for name in by_command} == by_command
+    assert told.keys() - by_command.keys() == {"unread", "trouble"}
+
+
+def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, watched: Watched) -> None:
+    """It is alive whatever the topic says; the peer is as heard; topics that do not exist are named."""
+    view = replace(watched.view, damaged={7: "torn"})
+    at = now_ms(store)
+    topic = ORDERS.topic()
+    heard = [
+        message(instance="b", at=at - 2000, state="Passive"),
+        message(instance="a", incarnation="before", at=at - 900_000, state="Active"),
+        message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
+        message(Event.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
+    ]
+    seen = own_sight(
+        config,
+        view,
+        at=at,
+        root=store.url,
+        policy=POLICY,
+        heard=reversed(heard),
+        own=message(instance="a", incarnation="now", at=at, state="Active"),
+        guarded=Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}),
+    )
+    assert seen.alive("a")
+    assert seen.alive("b")
+    voice = seen.voice("a")
+    assert voice is not None
+    assert (voice.incarnation, voice.left, voice.twin_at) == ("now", False, None)
+    assert [asked.target for asked in seen.pending] == ["b"]
+    assert seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",)) if seen.brokers else False
+    assert dict(seen.damaged) == {7: "torn"}
+    unseen = own_sight(
+        config, view, at=at, root=store.url, policy=POLICY, heard=[], own=message(instance="a", at=at), guarded=None
+    )
+    assert unseen.brokers is None
+    assert unseen.alive("b") is False
