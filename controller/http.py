@@ -1,4 +1,4 @@
-"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503) and `/status` (JSON). Read-only."""
+"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503), `/status` (JSON), `/metrics`."""
 
 from __future__ import annotations
 
@@ -59,8 +59,13 @@ _CHECKS: dict[str, Callable[[Health], bool]] = {
 }
 
 
-def serve(address: tuple[str, int], look: Callable[[], Health]) -> ThreadingHTTPServer:
-    """Serve from a thread until `shutdown`. ConfigError if the address can't be had."""
+def serve(
+    address: tuple[str, int], look: Callable[[], Health], metrics: Callable[[str], tuple[bytes, str]] | None = None
+) -> ThreadingHTTPServer:
+    """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
+
+    `metrics` takes an Accept header and returns a page with its content type; both functions must not block.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT_S
@@ -68,20 +73,24 @@ def serve(address: tuple[str, int], look: Callable[[], Health]) -> ThreadingHTTP
         def do_GET(self) -> None:
             health = look()
             path = self.path.partition("?")[0]
-            if path == "/status":
+            if path == "/metrics" and metrics is not None:
+                self._send(HTTPStatus.OK, *metrics(self.headers.get("Accept", "")))
+            elif path == "/status":
                 self._answer(HTTPStatus.OK, json.dumps(health.status), "application/json")
             elif path in _CHECKS:
                 good = _CHECKS[path](health)
                 status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
                 self._answer(status, f"{'yes' if good else 'no'}, role {health.role.value}\n", "text/plain")
             else:
-                paths = ", ".join([*_CHECKS, "/status"])
+                paths = ", ".join([*_CHECKS, "/status", "/metrics"])
                 self._answer(HTTPStatus.NOT_FOUND, f"there are {paths}\n", "text/plain")
 
         def _answer(self, status: HTTPStatus, text: str, kind: str) -> None:
-            body = text.encode()
+            self._send(status, text.encode(), f"{kind}; charset=utf-8")
+
+        def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -22,7 +23,8 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
 
-    `releases` are read as long as there is a sealed generation, which they might be about.
+    `releases` are read as long as there is a sealed generation, which they might be about. `damaged` says why others
+    can't be read. `handover_ms` is how long the last handover took, as far as this process has seen it.
     """
 
     began_mono: float
@@ -30,6 +32,24 @@ class StoreView:
     newest: int
     grew_mono: dict[str, float]
     releases: tuple[Release, ...] = ()
+    damaged: Mapping[int, str] = field(default_factory=dict)
+    handover_ms: int | None = None
+
+
+def last_handover_ms(history: Iterable[Generation]) -> int | None:
+    """Return the time from COMPLETE to the seal of the generation before, at the last handover; None if none is known.
+
+    `history` are generations, cleared ones too, ascending.
+    """
+    found: int | None = None
+    former: Generation | None = None
+    for generation in history:
+        if generation.completed_at is None:
+            continue
+        if former is not None and former.sealed_at is not None:
+            found = max(0, former.sealed_at - generation.completed_at)
+        former = generation
+    return found
 
 
 class StoreWatch:
@@ -110,5 +130,7 @@ class StoreWatch:
             newest=self._reader.newest,
             grew_mono=dict(self._grew),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
+            damaged={number: str(error) for number, error in self._reader.damaged.items()},
+            handover_ms=last_handover_ms(self._reader.history()),
         )
         self._wake_others.set()

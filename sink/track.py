@@ -61,6 +61,16 @@ class Track:
         self.head_at = max(self.head_at, at)
         self.head_offset = self.offset
 
+    @property
+    def gap_limit_s(self) -> float | None:
+        """How much later than it was at head the tail may read on without a taint; None if not compacted."""
+        return None if self.retention_s is None else TAINT_SHARE * max(self.retention_s, SHORTEST_RETENTION_S)
+
+    def margin_s(self, now: float) -> float | None:
+        """Return what is left of `gap_limit_s` since it was last at head, negative if nothing; None as there."""
+        limit = self.gap_limit_s
+        return None if limit is None else limit - (now - self.head_mono)
+
     def taint(self, now: float) -> Taint | None:
         """Return a taint if what was read since the last commit came too late after being at head (design, rule 7).
 
@@ -74,7 +84,8 @@ class Track:
             return None
         open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0
         gap = max(self.widest_gap_s, open_gap)
-        limit = TAINT_SHARE * max(self.retention_s, SHORTEST_RETENTION_S)
+        limit = self.gap_limit_s
+        assert limit is not None
         if gap <= limit:
             return None
         away = (
