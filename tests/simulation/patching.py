@@ -55,6 +55,7 @@ _ELSEWHERE = (
     "controller.http",
     "controller.log",
     "controller.mailbox",
+    "controller.metrics.collector",
     "controller.setup",
     "sink.object_store.file",
     "sink.object_store.probing",

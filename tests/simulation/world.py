@@ -123,6 +123,7 @@ class Life:
     stop: Event
     started: float
     ended: str | None = None
+    instance: Instance | None = None
 
 
 @dataclass(slots=True)
@@ -350,8 +351,8 @@ class World:
             process.office = self.office
             process.open_source = lambda: Source(self.cluster, network)
             try:
-                outcome = Instance(config, parts, stop=cast("Any", stop), wake=cast("Any", wake)).run()
-                life.ended = outcome.name
+                life.instance = Instance(config, parts, stop=cast("Any", stop), wake=cast("Any", wake))
+                life.ended = life.instance.run().name
             except TandemError as error:
                 life.ended = str(error)
             self.say(f"{process.name} ended: {life.ended}")
