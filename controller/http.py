@@ -71,11 +71,12 @@ def serve(
         timeout = _TIMEOUT_S
 
         def do_GET(self) -> None:
-            health = look()
             path = self.path.partition("?")[0]
             if path == "/metrics" and metrics is not None:
                 self._send(HTTPStatus.OK, *metrics(self.headers.get("Accept", "")))
-            elif path == "/status":
+                return
+            health = look()
+            if path == "/status":
                 self._answer(HTTPStatus.OK, json.dumps(health.status), "application/json")
             elif path in _CHECKS:
                 good = _CHECKS[path](health)
