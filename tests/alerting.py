@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -116,6 +116,19 @@ def check(path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def shown(folder: Path, history: History, expressions: Iterable[str], at: float) -> None:
+    """Have promtool evaluate expressions over a history. AssertionError if one has nothing to show at `at`."""
+    tests = [
+        {
+            "expr": f"count({expression}) > bool 0",
+            "eval_time": f"{round(at * 1000)}ms",
+            "exp_samples": [{"labels": "{}", "value": 1}],
+        }
+        for expression in expressions
+    ]
+    _evaluate(folder / "test.yaml", history, tests)
+
+
 def ask(path: Path, history: History, expected: Mapping[str, Moments]) -> None:
     """Have promtool evaluate the rules over a history. AssertionError with its words if an alert is not as expected."""
     tests = []
@@ -126,15 +139,18 @@ def ask(path: Path, history: History, expected: Mapping[str, Moments]) -> None:
             {"expr": query, "eval_time": f"{round(at * 1000)}ms", "exp_samples": [{"labels": "{}", "value": value}]}
             for at, value in sorted(firing.items())
         ]
+    _evaluate(path.with_name("test.yaml"), history, tests, rule_files=[path.name])
+
+
+def _evaluate(test: Path, history: History, tests: list[dict[str, Any]], rule_files: Sequence[str] = ()) -> None:
     tick = f"{round(history.tick_s * 1000)}ms"
     document = {
-        "rule_files": [path.name],
+        "rule_files": list(rule_files),
         "evaluation_interval": tick,
         "tests": [{"interval": tick, "input_series": history.input(), "promql_expr_test": tests}],
     }
-    test = path.with_name("test.yaml")
     test.write_text(yaml.safe_dump(document, width=1_000_000))
     done = subprocess.run(
-        [tool("promtool"), "test", "rules", test.name], cwd=path.parent, capture_output=True, text=True, check=False
+        [tool("promtool"), "test", "rules", test.name], cwd=test.parent, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -175,7 +175,8 @@ def _keep(
             at=at,
             by=asker(),
             clean=error is None and failed == 0,
-            what=f"{len(steps)} steps" + (f", {len(sweeps)} partitions swept" if sweeps else ""),
+            what=f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+            + (f", {len(sweeps)} partition{'' if len(sweeps) == 1 else 's'} swept" if sweeps else ""),
             findings=failed,
             records=sum(one.records for one in swept),
             bytes=sum(one.bytes for one in steps) + sum(max(0, one.before - one.after) for one in swept),

@@ -108,7 +108,9 @@ SECTIONS: Final = (
         about="One set for each generation that this instance reads: one, or two while it follows itself. Sums over "
         "all partitions, and the worst of them. Margins are those of compacted topics; a negative one is too late.",
         metrics=(
-            _gauge("phase", "1 for the phase that the pipeline is in, 0 for the others.", "generation", "phase"),
+            _gauge(
+                "pipeline_phase", "1 for the phase that the pipeline is in, 0 for the others.", "generation", "phase"
+            ),
             *(_gauge(name, text, "generation") for name, text in _READING),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),
             _gauge("memory_budget_bytes", "memory.budget: with so many bytes held nothing is fetched.", "generation"),

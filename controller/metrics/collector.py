@@ -180,7 +180,7 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
         yield "store_read_timestamp_seconds", (), now - seen.store_read_s
     for report in seen.reports:
         generation = str(report.generation)
-        yield from (("phase", (generation, phase.value), float(phase is report.phase)) for phase in Phase)
+        yield from (("pipeline_phase", (generation, phase.value), float(phase is report.phase)) for phase in Phase)
         yield "memory_used_bytes", (generation,), report.held_bytes
         yield "memory_budget_bytes", (generation,), report.memory_budget
     yield from _reading_samples(seen, detail)

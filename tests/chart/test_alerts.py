@@ -10,12 +10,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules
+from alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
 from build_backup import PAIR as BUILT_PAIR
 from build_backup import Backup, TopicSpec, records
 from doubles import MemoryStore
@@ -45,7 +46,7 @@ SCENES: dict[str, set[str]] = {
     "former_active_cannot_seal": {"TandemHandoverStuck"},
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }
-ON_A_STORE = {"TandemChainDamaged"} | {
+ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady"} | {
     f"Tandem{kind.value.capitalize()}{what}" for kind in OutcomeKind for what in ("Failed", "Stale")
 }
 # The simulation's turns take 15 s, its tombstones live 1000 s.
@@ -76,15 +77,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def test_every_alert_has_a_cause_here() -> None:
-    """No rule without a test, and no test of a rule that is not there."""
-    produced = [*ON_A_STORE, *(name for names in SCENES.values() for name in names)]
-    assert sorted(produced) == sorted(alerts())
-
-
-@pytest.mark.parametrize("scene", SCENES)
-def test_simulated_causes(scene: str, quick: Path) -> None:
-    """Real instances get into trouble and out of it again: not before, then, and not after."""
+def play(scene: str) -> dict[str, Any]:
+    """Play a scene in a process of its own, which the simulation patches all through."""
     played = subprocess.run(
         [sys.executable, "-m", "simulation.scenes", scene],
         capture_output=True,
@@ -96,6 +90,19 @@ def test_simulated_causes(scene: str, quick: Path) -> None:
     )
     assert played.returncode == 0, played.stderr
     told: dict[str, Any] = json.loads(played.stdout)
+    return told
+
+
+def test_every_alert_has_a_cause_here() -> None:
+    """No rule without a test, and no test of a rule that is not there."""
+    produced = [*ON_A_STORE, *(name for names in SCENES.values() for name in names)]
+    assert sorted(produced) == sorted(alerts())
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_simulated_causes(scene: str, quick: Path) -> None:
+    """Real instances get into trouble and out of it again: not before, then, and not after."""
+    told = play(scene)
     expected = {name: Moments(**moments) for name, moments in told["expected"].items()}
     assert set(expected) == SCENES[scene]
     ask(quick, History(**told["history"]), expected)
@@ -163,6 +170,18 @@ def test_a_damaged_chain(watched: Watched, quick: Path) -> None:
     watched.store.objects[key] = kept
     watched.seconds(6)
     ask(quick, watched.history, {"TandemChainDamaged": Moments(before=4, fires=10, after=16)})
+
+
+def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
+    """Its page is there from the first moment on, and says that it starts. With nobody else, nobody is Active."""
+    ready = watched.page.look
+    watched.page.look = Picture
+    watched.page.results = Results
+    watched.seconds(6)
+    watched.page.look = lambda: replace(ready(), ready=True)
+    watched.seconds(6)
+    moments = Moments(before=1, fires=5, after=11)
+    ask(quick, watched.history, {"TandemInstanceNotReady": moments, "TandemNoActive": moments})
 
 
 @pytest.mark.parametrize("kind", OutcomeKind)
@@ -282,18 +301,17 @@ def test_the_dashboard_is_for_the_sidecar() -> None:
     assert json.loads(found[0]["data"]["tandem.json"])["title"] == "Tandem"
 
 
-def test_the_dashboard_asks_what_can_be_asked(tmp_path: Path) -> None:
-    """Promtool parses every expression of it."""
+def test_every_panel_of_the_dashboard_has_something_to_show(tmp_path: Path) -> None:
+    """With two simulated instances in the middle of their life, whose commits are counted, and with a job's results."""
     panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
-    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    assert len(asked) > 30
-    recorded = [
-        {"record": f"asked:{number}", "expr": expression.replace("$__rate_interval", "1m")}
-        for number, expression in enumerate(asked)
+    asked = [
+        target["expr"].replace("$__rate_interval", "10s").replace("$pair", PAIR)
+        for panel in panels
+        for target in panel.get("targets", ())
     ]
-    path = tmp_path / "asked.yaml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": recorded}]}))
-    check(path)
+    assert len(asked) > 30
+    told = play("turns")
+    shown(tmp_path, History(**told["history"]), asked, at=told["history"]["ticks"] - 1)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     code, out, err = tandem("retention", "--execute", "-o", "json")
     kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
     assert kept is not None
-    assert (kept.clean, kept.findings, kept.what, kept.error) == (True, 0, "1 steps", None)
+    assert (kept.clean, kept.findings, kept.what, kept.error) == (True, 0, "1 step", None)
     assert kept.bytes > 0
     document = json.loads(out)
     assert (code, document["kind"], document["executed"]) == (0, "Retention", True)
@@ -310,7 +310,7 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     assert code == 0
     assert len(before - stored(store, "a", 1)) == 2
     store.delete([layout.entry_key(PAIR, 1, 2)])
-    assert tandem("retention", "--execute")[0] == 1
+    assert tandem("retention", "--execute")[0] == 3
     kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
     assert kept is not None
     assert kept.clean is False
@@ -355,7 +355,7 @@ def test_the_command_sweeps_before_a_horizon(tmp_path: Path, tandem: Callable[..
     kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
     assert kept is not None
     assert (kept.clean, kept.records) == (True, 70)
-    assert kept.what.endswith("partitions swept")
+    assert kept.what.endswith("swept")
     code, out, _ = tandem("retention", "--horizon", "0s", "--execute")
     assert code == 0
     assert "not enough is new below the horizon" in out

@@ -14,11 +14,25 @@ from dataclasses import asdict
 from alerting import History, Moments
 
 from backup_avro.fold import Generation
+from backup_avro.outcome import Outcome, OutcomeKind
 from controller.metrics.collector import Detail, Page
+from controller.metrics.picture import Results
 from simulation.directed import Stage, demand
 from simulation.world import PAIR, wire
 
 _NAMES = ("a", "b")
+_WELL = Outcome(
+    kind=OutcomeKind.VERIFY,
+    pair=PAIR,
+    at=1_767_226_601_000,  # a second after scenes begin
+    by="me@here",
+    clean=True,
+    what="all",
+    findings=0,
+    records=1,
+    bytes=1,
+    phases={"all": 1.0},
+)
 _AGE_S = 8.0
 """By then a trouble has been there for long enough; the rules of the test wait for 2 s."""
 
@@ -42,6 +56,8 @@ class Scene(Stage):
             )
             for name in _NAMES
         }
+
+        self.world.meters = lambda name: self._pages[name].tally.meters
 
     @property
     def now(self) -> float:
@@ -279,6 +295,23 @@ def hanging_transaction() -> Scene:
     return scene
 
 
+def turns() -> Scene:
+    """Nothing goes wrong: a turn is taken, and jobs end well."""
+    scene = Scene("busy")
+    for page in scene._pages.values():
+        page.results = lambda: Results(known=True, last=dict.fromkeys(OutcomeKind, _WELL))
+    scene.begin()
+    first = scene.active()
+    assert first is not None
+
+    def handed_over() -> bool:
+        return any(state.number > first.number and state.complete for state in scene.states())
+
+    demand(scene.run(60, handed_over), "no turn was taken")
+    scene.run(8)
+    return scene
+
+
 SCENES: dict[str, Callable[[], Scene]] = {
     found.__name__: found
     for found in (
@@ -290,6 +323,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
         store_away,
         former_active_cannot_seal,
         hanging_transaction,
+        turns,
     )
 }
 

@@ -151,7 +151,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     found = values(page)
     state = bench.chain()
     assert found["tandem_retries_total", "brokers"] == 1
-    assert found["tandem_phase", "1", "reading"] == 1
+    assert found["tandem_pipeline_phase", "1", "reading"] == 1
     assert found["tandem_topic_position_offsets", "1", "t"] == 25
     assert (found["tandem_partitions", "1"], found["tandem_lag_offsets", "1"]) == (1, 0)
     assert found["tandem_lag_seconds", "1"] < 8
