@@ -189,6 +189,11 @@ class CoordinationTopic:
         """Whether everything that was written before this process began has been read."""
         return self._caught_up.is_set()
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last message could not be published, or what was there before has never been read."""
+        return self._failing is not None or not self.caught_up
+
     def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         """Send a message; a failure is logged and forgotten: messages are hints."""
         message = replace(

@@ -1,4 +1,4 @@
-"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503), `/status` (JSON), and further pages."""
+"""Health over HTTP: `/livez`, `/readyz`, `/active`, `/passive` (200 or 503), `/status` (JSON), `/metrics`, pages."""
 
 from __future__ import annotations
 
@@ -57,9 +57,14 @@ _CHECKS: dict[str, Callable[[Health], bool]] = {
 
 
 def serve(
-    address: tuple[str, int], look: Callable[[], Health], pages: Mapping[str, Callable[[], Answer]] | None = None
+    address: tuple[str, int],
+    look: Callable[[], Health],
+    pages: Mapping[str, Callable[[], Answer]] | None = None,
+    metrics: Callable[[str], tuple[bytes, str]] | None = None,
 ) -> Server:
     """Serve from a thread until `shutdown`. ConfigError if the address can't be had.
+
+    `metrics` takes an Accept header and returns a page with its content type.
 
     `pages` are what else is there, by path. They are called from many threads, and must not wait for long.
     """
@@ -69,11 +74,14 @@ def serve(
         def find(self, path: str) -> Answer:
             if path in more:
                 return more[path]()
+            if path == "/metrics" and metrics is not None:
+                body, kind = metrics(self.headers.get("Accept", ""))
+                return Answer(body=body, kind=kind)
             health = look()
             if path == "/status":
                 return Answer(body=json.dumps(health.status), kind="application/json")
             if path not in _CHECKS:
-                there = ", ".join([*_CHECKS, "/status", *more])
+                there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])
                 return Answer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)
             good = _CHECKS[path](health)
             return Answer(

@@ -42,7 +42,7 @@ _SECURE: Final[Mapping[str, str]] = {
 class Answer:
     """What is sent. `headers` win over those that every answer has: no caching, no framing, no sniffing, no sources."""
 
-    body: str
+    body: str | bytes
     kind: str = "text/plain"
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -139,11 +139,12 @@ class Handler(BaseHTTPRequestHandler):
         self._send(Answer(body=f"{status.phrase}\n", status=status))
 
     def _send(self, answer: Answer) -> None:
-        body = answer.body.encode(errors="replace")
+        body = answer.body if isinstance(answer.body, bytes) else answer.body.encode(errors="replace")
+        kind = answer.kind if "charset=" in answer.kind else f"{answer.kind}; charset=utf-8"
         self.request_version = "HTTP/1.0"  # older ones have no headers
         self.connection.settimeout(WRITE_S)
         self.send_response(answer.status)
-        self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         for name, value in {**_SECURE, **answer.headers}.items():
             self.send_header(name, value)

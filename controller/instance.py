@@ -35,6 +35,7 @@ from controller.guard import as_guarded
 from controller.http import Health
 from controller.keeper import Keeper
 from controller.machine import RoleMachine
+from controller.metrics.picture import BackupPictures, Picture
 from controller.observation import Observation, Peer, Role
 from controller.own_sight import own_sight
 from controller.proof import Prover
@@ -45,6 +46,7 @@ from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from sink.chain.writer import ChainWriter, now_ms
+from sink.meters import NOBODY, Meters
 from sink.pipeline import PipelineReport
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
@@ -69,7 +71,15 @@ def new_incarnation() -> str:
 class Instance:
     """One incarnation at work. `run` ends when `stop` is set, or when it must not go on."""
 
-    def __init__(self, config: Config, parts: Parts, *, stop: threading.Event, wake: threading.Event) -> None:
+    def __init__(
+        self,
+        config: Config,
+        parts: Parts,
+        *,
+        stop: threading.Event,
+        wake: threading.Event,
+        meters: Meters = NOBODY,
+    ) -> None:
         self._config = config
         self._parts = parts
         self._stop = stop
@@ -114,8 +124,11 @@ class Instance:
             # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
             # Whoever looks at fixed intervals may always come when the Active has just committed.
             committed=self._watch.hurry,
+            meters=meters,
         )
-        self._surveyor = Surveyor(cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None)
+        self._surveyor = Surveyor(
+            cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None, meters=meters
+        )
         self._topics: tuple[Topic, ...] | None = None
         self._asked: dict[int, float] = {}
         self._asked_last: dict[int, float] = {}
@@ -124,6 +137,8 @@ class Instance:
         self._decided = False
         self._started = time.monotonic()
         self._last: Decision | None = None
+        self._seen: Observation | None = None
+        self._backups = BackupPictures(parts.identity.instance)
 
     def run(self) -> ExitCode:
         """Tick until told to stop, then leave in order. Raises RefusedError and DamagedError on what must not go on."""
@@ -158,7 +173,7 @@ class Instance:
             self._topics = tuple(survey.topics)
         view = self._watch.view
         if view is not None and self._may_decide():
-            seen = self._observe(view)
+            seen = self._seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
             self._apply(decision)
             self._decided = True
@@ -435,6 +450,40 @@ class Instance:
             ticked_s=time.monotonic() - self._ticked,
             alive_within_s=max(_ALIVE_WITHIN_S, 10 * self._policy.heartbeat_s),
             status=status,
+        )
+
+    def picture(self) -> Picture:
+        """Return what metrics show; for one thread at a time, any. Asks nobody."""
+        seen, view, now = self._seen, self._watch.view, time.monotonic()
+        peer = self._parts.bulletin.peer()
+        heard_s = None if peer.heard_mono is None else now - peer.heard_mono
+        return Picture(
+            role=self._machine.role,
+            ready=self._decided and self._parts.coordination.caught_up,
+            tick_age_s=now - self._ticked,
+            peer_alive=heard_s is not None and heard_s < self._policy.liveness_timeout_s and not peer.left,
+            peer_heard_s=heard_s,
+            store_failing=self._watch.trouble is not None,
+            brokers_failing=self._surveyor.trouble is not None,
+            coordination_failing=self._parts.coordination.failing,
+            reports=self._runs.reports(),
+            readings=self._runs.readings(),
+            store_read_s=None if view is None else now - view.began_mono,
+            backup=None if seen is None or view is None else self._backups.of(self._sight(seen, view)),
+            handover_ms=None if view is None else view.handover_ms,
+        )
+
+    def _sight(self, seen: Observation, view: StoreView) -> Sight:
+        return Sight(
+            at=seen.at,
+            pair=self._parts.identity.pair,
+            root=self._parts.store.url,
+            instances=self._config.instances,
+            policy=self._policy,
+            generations=view.generations,
+            newest=view.newest,
+            damaged=view.damaged,
+            releases=view.releases,
         )
 
     # --- the end ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
@@ -127,6 +127,16 @@ def configure_instance(*, level: str, fmt: Format) -> None:
         stamina.instrumentation.set_on_retry_hooks([])
     else:
         logging.getLogger("stamina").setLevel(logging.NOTSET)
+
+
+def count_retries(count: Callable[[], None]) -> None:
+    """Have `count` called whenever the store's client tries something again, beside what the log says of it."""
+
+    def hook(details: stamina.instrumentation.RetryDetails) -> None:
+        del details
+        count()
+
+    stamina.instrumentation.set_on_retry_hooks([*stamina.instrumentation.get_on_retry_hooks(), hook])
 
 
 def reset() -> None:

@@ -12,8 +12,10 @@ from controller.observation import PipelineState
 from sink.chain.writer import ChainWriter, HolderLostError
 from sink.commit import Task
 from sink.lanes import Source
+from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
 from sink.pipeline import Phase, Pipeline, PipelinePolicy, PipelineReport
+from sink.reading import PartitionReading
 from sink.transcode.segment import Transcoder
 from sink.worker_lane import Workforce
 
@@ -44,6 +46,7 @@ class Runs:
         abort: threading.Event,
         workers: Workforce | None,
         committed: Callable[[], None],
+        meters: Meters = NOBODY,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -53,6 +56,7 @@ class Runs:
         self._abort = abort
         self._workers = workers
         self._committed = committed
+        self._meters = meters
         self._runs: dict[int, _Run] = {}
 
     def start(self, writer: ChainWriter, *, resumed: bool) -> None:
@@ -67,6 +71,7 @@ class Runs:
             abort=self._abort,
             workers=self._workers,
             committed=self._committed,
+            meters=self._meters,
         )
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)
         pipeline.start()
@@ -96,6 +101,11 @@ class Runs:
     def reports(self) -> list[PipelineReport]:
         """Return all reports, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
+
+    def readings(self) -> dict[int, list[PartitionReading]]:
+        """Return how far each generation is that is read, ascending; for any thread."""
+        running = (item for item in sorted(self._runs.items()) if not item[1].pipeline.drained)
+        return {number: run.pipeline.readings() for number, run in running}
 
     @staticmethod
     def _state(run: _Run) -> PipelineState:

@@ -172,9 +172,17 @@ def _cure(seen: Sight, instance: str) -> str:
     return f"{cure}; {others[0]} is alive and takes over by itself"
 
 
-def _tainted(seen: Sight) -> Iterator[Problem]:
+def doubtful(seen: Sight) -> Generation | None:
+    """Return the Active's generation, or what a restore would rest on, if it is tainted and nothing replaces it yet."""
     found = seen.active or chosen(seen)
     if found is None or not found.taints or coverage.successor(found, seen.generations) is not None:
+        return None
+    return found
+
+
+def _tainted(seen: Sight) -> Iterator[Problem]:
+    found = doubtful(seen)
+    if found is None:
         return
     names = some(f"{found.name_of(key)} from offset {taint.offset}" for key, taint in sorted(found.taints.items()))
     reason = next(iter(found.taints.values())).reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -24,7 +24,7 @@ class StoreView:
     """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
 
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
-    why a generation is left out.
+    why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
     """
 
     began_mono: float
@@ -33,6 +33,23 @@ class StoreView:
     grew_mono: dict[str, float]
     releases: tuple[Release, ...] = ()
     damaged: Mapping[int, str] = field(default_factory=dict)
+    handover_ms: int | None = None
+
+
+def last_handover_ms(history: Iterable[Generation]) -> int | None:
+    """Return the time from COMPLETE to the seal of the generation before, at the last handover; None if none is known.
+
+    `history` are generations, cleared ones too, ascending.
+    """
+    found: int | None = None
+    former: Generation | None = None
+    for generation in history:
+        if generation.completed_at is None:
+            continue
+        if former is not None and former.sealed_at is not None:
+            found = max(0, former.sealed_at - generation.completed_at)
+        former = generation
+    return found
 
 
 class StoreWatch:
@@ -114,5 +131,6 @@ class StoreWatch:
             grew_mono=dict(self._grew),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
             damaged={number: str(error) for number, error in self._reader.damaged.items()},
+            handover_ms=last_handover_ms(self._reader.history()),
         )
         self._wake_others.set()

@@ -18,6 +18,7 @@ import structlog
 from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
 from backup_avro.errors import TransientError
 from sink.chain.writer import ChainWriter, StoppedError
+from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore, StoreTransientError, put_new
 from sink.roll import Assembly
 from sink.topics import Cluster
@@ -67,12 +68,20 @@ class Committer:
     """A thread that carries out drafts and other appends to one chain, in order. `error` is why it ended early."""
 
     def __init__(
-        self, *, writer: ChainWriter, store: ObjectStore, cluster: Cluster, stop: threading.Event, name: str
+        self,
+        *,
+        writer: ChainWriter,
+        store: ObjectStore,
+        cluster: Cluster,
+        stop: threading.Event,
+        name: str,
+        meters: Meters = NOBODY,
     ) -> None:
         self._writer = writer
         self._store = store
         self._cluster = cluster
         self._stop = stop
+        self._meters = meters
         self._queue: queue.Queue[Draft | Task | None] = queue.Queue()
         self._done: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._drafts = 0
@@ -146,10 +155,12 @@ class Committer:
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )
         written = self._writer.append(entry)
+        seconds = time.monotonic() - began
+        self._meters.committed(seconds, written)
         if self._writer.snapshot_due:
             self._writer.append(_entry(Kind.SNAPSHOT))
         size = sum(item.bytes for item in stored)
-        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=time.monotonic() - began)
+        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds)
 
     def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
         first = taints[0]
@@ -168,6 +179,7 @@ class Committer:
         """Build an object and store it. Its bytes are let go of as soon as the store has them."""
         built = assembly.build()
         key = built.item.key
+        began = time.monotonic()
         told = False
         while True:
             try:
@@ -176,9 +188,11 @@ class Committer:
                 if not told:
                     _LOG.warning("store does not take an object, trying until it does", key=key, error=str(error))
                 told = True
+                self._meters.retried("store")
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError(f"stopped while uploading {key}") from error
             else:
+                self._meters.uploaded(time.monotonic() - began)
                 if told:
                     _LOG.info("store has taken the object", key=key)
                 return built.item
@@ -193,6 +207,7 @@ class Committer:
                 if not told:
                     _LOG.warning("cannot check topic ids before the commit, trying until it works", error=str(error))
                 told = True
+                self._meters.retried("brokers")
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError("stopped while waiting for the brokers to confirm topic ids") from error
             else:

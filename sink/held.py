@@ -41,6 +41,10 @@ class HeldBack:
             return before
         return None
 
+    def told(self) -> frozenset[TopicPartition]:
+        """Return what was found to be held back for too long, and still is; for any thread."""
+        return frozenset(self._told)
+
     def forget(self, tp: TopicPartition) -> None:
         """The partition is read no more."""
         self._held.pop(tp, None)

@@ -12,6 +12,7 @@ import structlog
 from backup_avro.chain import PartitionKey, StoredObject
 from sink import clock
 from sink.chain.writer import now_ms
+from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
 from sink.roll import Roller
 from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
@@ -114,6 +115,7 @@ class Board:
     records: int = 0
     floor: int = 0
     a_range: bool = False
+    meters: Meters = NOBODY
     _ahead_ms: float = -math.inf
 
     def now(self) -> int:

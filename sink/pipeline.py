@@ -30,9 +30,11 @@ from sink.drafts import Drafter
 from sink.lanes import Board, ScanLane, Source
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
+from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
 from sink.offer_lane import OfferLane
 from sink.promise import promise_of
+from sink.reading import PartitionReading, reading_of
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
@@ -106,6 +108,9 @@ class PipelineReport:
     trouble: tuple[str, ...]
     held: tuple[TopicPartition, ...]
     error: Exception | None
+    held_bytes: int = 0
+    """Bytes in memory between fetch and store, about."""
+    memory_budget: int = 0
 
 
 class Pipeline:
@@ -126,6 +131,7 @@ class Pipeline:
         abort: threading.Event,
         workers: Workforce | None = None,
         committed: Callable[[], None] = lambda: None,
+        meters: Meters = NOBODY,
     ) -> None:
         opening = writer.state.opening
         assert opening is not None
@@ -139,7 +145,10 @@ class Pipeline:
         self._drain = threading.Event()
         self._compressors = ThreadPoolExecutor(policy.compressors, thread_name_prefix="compress")
         self._surveyor = Surveyor(
-            cluster=cluster, interval_s=policy.survey_interval_s, groups_interval_s=policy.groups_interval_s
+            cluster=cluster,
+            interval_s=policy.survey_interval_s,
+            groups_interval_s=policy.groups_interval_s,
+            meters=meters,
         )
         self._board = Board(
             floor=writer.state.at,
@@ -154,12 +163,13 @@ class Pipeline:
             transcoder=transcoder,
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,
+            meters=meters,
         )
         self._drafter = Drafter(
             self._board, writer.state, max_objects=policy.max_objects, flush_interval_s=policy.flush_interval_s
         )
         self._committer = Committer(
-            writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}"
+            writer=writer, store=store, cluster=cluster, stop=abort, name=f"commit-{self._generation}", meters=meters
         )
         self._merger = Merger(
             writer=writer, store=store, committer=self._committer, rules=policy.merge, name=f"merge-{self._generation}"
@@ -223,7 +233,21 @@ class Pipeline:
             trouble=tuple(trouble),
             held=held_back(self._board),
             error=error,
+            held_bytes=self._board.roller.bytes + self._in_flight,
+            memory_budget=self._policy.memory_budget,
         )
+
+    @property
+    def drained(self) -> bool:
+        """Whether it has committed all and ended, as it was told to."""
+        return self._phase is Phase.DRAINED
+
+    def readings(self) -> list[PartitionReading]:
+        """Return how far each partition is. Asks nobody: from what the last responses said."""
+        lanes = self._lanes
+        hanging = frozenset[TopicPartition]() if lanes is None else lanes[0].hanging()
+        now = clock.now()
+        return [reading_of(tp, track, now=now, hanging=hanging) for tp, track in list(self._board.tracks.items())]
 
     def _run(self) -> None:
         sources: list[Source] = []

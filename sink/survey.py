@@ -11,6 +11,7 @@ import structlog
 
 from backup_avro.chain import GroupOffset, Topic
 from backup_avro.errors import TandemError
+from sink.meters import NOBODY, Meters
 from sink.topics import Cluster
 
 _LOG = structlog.get_logger()
@@ -28,8 +29,11 @@ class Survey:
 class Surveyor:
     """Surveys every `interval_s`, groups every `groups_interval_s` (None: never); `trouble` is why the last failed."""
 
-    def __init__(self, *, cluster: Cluster, interval_s: float, groups_interval_s: float | None) -> None:
+    def __init__(
+        self, *, cluster: Cluster, interval_s: float, groups_interval_s: float | None, meters: Meters = NOBODY
+    ) -> None:
         self._cluster = cluster
+        self._meters = meters
         self._interval_s = interval_s
         self._groups_interval_s = groups_interval_s
         self._groups_at = 0.0
@@ -66,6 +70,7 @@ class Surveyor:
                 self._once()
             except Exception as error:  # noqa: BLE001 (a thread that ended would leave the last survey true for ever)
                 wait_s = min(_RETRY_S, self._interval_s)
+                self._meters.retried("brokers")
                 if self.trouble is None:
                     _LOG.warning("cannot survey the cluster, trying again", error=str(error), kind=type(error).__name__)
                 self.trouble = str(error) or type(error).__name__

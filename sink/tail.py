@@ -47,6 +47,10 @@ class TailLane:
         self._epoch_unknown: set[TopicPartition] = set()
         self.moved: list[tuple[TopicPartition, int]] = []
 
+    def hanging(self) -> frozenset[TopicPartition]:
+        """Return the partitions that an open transaction holds back for too long; for any thread."""
+        return self._held.told()
+
     def add(self, tp: TopicPartition, track: Track) -> None:
         """Begin to read a partition where its track stands."""
         self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id)
@@ -68,6 +72,7 @@ class TailLane:
                 continue
             if isinstance(event, FetchFault) and event.partition < 0:
                 self._trouble_since = clock.now()
+                self._board.meters.retried("brokers")
                 self._board.say(_BROKERS, event.detail)
                 continue
             tp = TopicPartition(event.topic, event.partition)

@@ -71,6 +71,16 @@ class Track:
         self.head_at = max(self.head_at, at)
         self.head_offset = self.offset
 
+    @property
+    def gap_limit_s(self) -> float | None:
+        """How much later than it was at head the tail may read on without a taint; None if not compacted."""
+        return None if self.retention_s is None else longest_gap_s(self.retention_s)
+
+    def margin_s(self, now: float) -> float | None:
+        """Return what is left of `gap_limit_s` since it was last at head, negative if nothing; None as there."""
+        limit = self.gap_limit_s
+        return None if limit is None else limit - (now - self.head_mono)
+
     def taint(self, now: float) -> Taint | None:
         """Return a taint if what was read since the last commit came too late after being at head (design, rule 7).
 

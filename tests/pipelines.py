@@ -19,6 +19,7 @@ from backup_avro.record import Record, decode_body
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
+from sink.meters import NOBODY, Meters
 from sink.pipeline import Pipeline, PipelinePolicy
 from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
@@ -119,6 +120,7 @@ class Bench:
     abort: threading.Event = field(default_factory=threading.Event)
     started: list[Pipeline] = field(default_factory=list)
     workers: Workforce | None = None
+    meters: Meters = NOBODY
 
     def claim(self) -> ChainWriter:
         """Claim generation 1."""
@@ -136,6 +138,7 @@ class Bench:
             policy=self.policy,
             abort=self.abort,
             workers=self.workers,
+            meters=self.meters,
         )
         self.started.append(pipeline)
         pipeline.start()

@@ -103,9 +103,14 @@ def restore_prefix(pair: str, restore: str) -> str:
     return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"
 
 
+def results_prefix(pair: str) -> str:
+    """Return the folder of what verifications, drills and sweeps came to."""
+    return f"{pair}/results/"
+
+
 def result_prefix(pair: str, kind: str) -> str:
-    """Return how the keys of what verifications, or drills, came to begin."""
-    return f"{pair}/results/{kind}-"
+    """Return how the keys of what runs of one kind came to begin."""
+    return f"{results_prefix(pair)}{kind}-"
 
 
 def data_prefix(pair: str, instance: str, generation: int) -> str:

@@ -1,4 +1,4 @@
-"""What the last verifications and drills came to. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
+"""What the last verifications, drills and sweeps came to. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
 
 Each is an object of its own, put once and never changed; only the newest few are kept. Nothing depends on them: they
 are for people, and for whoever watches the pair.
@@ -20,6 +20,7 @@ class OutcomeKind(StrEnum):
 
     VERIFY = "verify"
     DRILL = "drill"
+    RETENTION = "retention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

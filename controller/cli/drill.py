@@ -18,6 +18,7 @@ from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import GenerationOption, TopicsOption
 from controller.cli.restore_shown import telling
+from controller.cli.results import keep_outcome
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
@@ -102,12 +103,12 @@ def drill(
         with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
             done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
     except TandemError as error:
-        _keep(reader, _failed(reader, plan, names, error, time.monotonic() - began))
+        keep_outcome(reader.store, _failed(reader, plan, names, error, time.monotonic() - began))
         raise
     finally:
         signal.signal(signal.SIGTERM, handler)
     outcome = _outcome(reader, done, names)
-    _keep(reader, outcome)
+    keep_outcome(reader.store, outcome)
     _show(done, outcome, output_)
     if not done.clean:
         raise typer.Exit(ExitCode.UNHEALTHY)
@@ -169,16 +170,6 @@ def _failed(
         phases={"until it failed": seconds},
         error=log.redact(str(error)),
     )
-
-
-def _keep(reader: ChainReader, outcome: Outcome) -> None:
-    """Keep the outcome for `tandem status`; an error that is on its way matters more than one of this."""
-    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
-
-    try:
-        outcomes.put(reader.store, outcome)
-    except TandemError as error:
-        output.warn(f"the result could not be kept in the store: {error}")
 
 
 def _show(done: Drilled, outcome: Outcome, form: OutputFormat) -> None:

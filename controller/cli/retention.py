@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -9,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backup_avro.chain import iso
-from backup_avro.errors import ConfigError, ExitCode
+from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
+from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.results import keep_outcome
 from controller.cli.sweep_shown import Shown, tell
 
 if TYPE_CHECKING:
     from controller.config import Config
+    from spark_jobs.read import StoreAddress
     from spark_jobs.retention import Outcome
     from spark_jobs.retention_steps import Kept, Plan, Step
+    from spark_jobs.sweep import SweepOutcome
     from spark_jobs.sweep_plan import SweepRules
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -101,16 +106,25 @@ def retention(
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"planning retention of pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
-    with session(master, name=f"tandem retention {loaded.pair}") as spark:
-        janitor = Janitor(spark, address, loaded.pair, rules)
-        plan = janitor.plan()
-        outcomes = janitor.execute(plan, _tell) if execute else None
-        swept = None
-        if sweep_rules is not None:
-            output.note(f"reading what lies before the horizon, {horizon} ago")
-            it = sweeper(spark, address, loaded.pair, sweep_rules)
-            found = it.plan()
-            swept = Shown(plan=found, outcomes=it.carry_out(found, write=execute, tell=tell), executed=execute)
+    began = time.monotonic()
+    try:
+        with session(master, name=f"tandem retention {loaded.pair}") as spark:
+            janitor = Janitor(spark, address, loaded.pair, rules)
+            plan = janitor.plan()
+            outcomes = janitor.execute(plan, _tell) if execute else None
+            swept = None
+            if sweep_rules is not None:
+                output.note(f"reading what lies before the horizon, {horizon} ago")
+                it = sweeper(spark, address, loaded.pair, sweep_rules)
+                found = it.plan()
+                swept = Shown(plan=found, outcomes=it.carry_out(found, write=execute, tell=tell), executed=execute)
+    except TandemError as error:
+        if execute:
+            _keep(address, loaded.pair, time.monotonic() - began, error=error)
+        raise
+    sweeps = () if swept is None else tuple(swept.outcomes)
+    if execute:
+        _keep(address, loaded.pair, time.monotonic() - began, steps=outcomes or (), sweeps=sweeps)
     body: dict[str, object] = {
         "pair": plan.pair,
         "root": loaded.store.root,
@@ -126,9 +140,50 @@ def retention(
         body["sweeps"] = swept.document()
     tables = [*_tables(plan, outcomes), *(swept.tables() if swept is not None else ())]
     output.show(kind="Retention", body=body, output=output_, tables=tables)
-    done = [*(outcomes or ()), *(swept.outcomes if swept is not None else ())]
-    if any(outcome.failed for outcome in done):
+    if any(step.failed for step in outcomes or ()) or any(sweep.failed for sweep in sweeps):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _keep(
+    address: StoreAddress,
+    pair: str,
+    seconds: float,
+    *,
+    steps: Sequence[Outcome] = (),
+    sweeps: Sequence[SweepOutcome] = (),
+    error: TandemError | None = None,
+) -> None:
+    """Keep what was carried out. `error` is why it did not come to its end."""
+    from backup_avro import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from controller import log  # noqa: PLC0415 - likewise
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    store = address.open()
+    try:
+        at = now_ms(store)
+    except TandemError as untold:
+        output.warn(f"the result could not be kept in the store: {untold}")
+        return
+    failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
+    # What a note speaks of was left alone.
+    swept = [one.swept for one in sweeps if one.note is None]
+    keep_outcome(
+        store,
+        results.Outcome(
+            kind=results.OutcomeKind.RETENTION,
+            pair=pair,
+            at=at,
+            by=asker(),
+            clean=error is None and failed == 0,
+            what=f"{len(steps)} step{'' if len(steps) == 1 else 's'}"
+            + (f", {len(sweeps)} partition{'' if len(sweeps) == 1 else 's'} swept" if sweeps else ""),
+            findings=failed,
+            records=sum(one.records for one in swept),
+            bytes=sum(one.bytes for one in steps) + sum(max(0, one.before - one.after) for one in swept),
+            phases={"retention": seconds},
+            error=None if error is None else log.redact(str(error)),
+        ),
+    )
 
 
 def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRules | None:

@@ -24,6 +24,8 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     """
     from controller.http import HealthSource, serve, starting  # noqa: PLC0415
     from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
+    from controller.metrics.results import ResultsWatch  # noqa: PLC0415
+    from controller.metrics.wiring import page_of  # noqa: PLC0415
     from controller.page.source import PageSource  # noqa: PLC0415
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
@@ -50,17 +52,26 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     # Probes are answered from the start: waiting for a broker is no reason to be restarted.
     health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
     site = PageSource(settings)
-    server = None if settings.http.address is None else serve(settings.http.address, health, site.pages)
+    metrics = page_of(settings)
+    log.count_retries(lambda: metrics.tally.retried("store"))
+    address = settings.http.address
+    server = None if address is None else serve(address, health, site.pages, metrics.render)
+    results: ResultsWatch | None = None
     try:
         parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
-        instance = Instance(settings, parts, stop=stop, wake=wake)
-        health.look = instance.health
+        instance = Instance(settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters)
+        health.look, metrics.look = instance.health, instance.picture
         if server is not None:
             site.show(instance)
+            results = ResultsWatch(store, settings.pair)
+            metrics.results = results.results
+            results.start()
         return int(instance.run())
     except StoppedEarlyError:
         return int(ExitCode.OK)
     finally:
+        if results is not None:
+            results.stop()
         if server is not None:
             server.shutdown()
             site.close()

@@ -41,7 +41,7 @@ def status(
 
     Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
     not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position. The
-    last `tandem verify` and `tandem drill` are shown, but don't count: how often is enough is yours to say.
+    last `tandem verify`, `drill` and `retention --execute` are shown, but don't count: how often is enough is yours.
     """
     from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - with the rest
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
@@ -102,9 +102,10 @@ def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[
     for kind, one in ran.items():
         if one is None:
             continue
-        came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings} mismatches"
+        bad = "steps failed" if kind.value == "retention" else "mismatches"
+        came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings} {bad}"
         ago = _ago((now - moment(one.at)).total_seconds())
-        lines.append(f"last {kind.value:6} {ago}, {duration(one.seconds)}: {came} ({one.what})")
+        lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
     if lines:
         yield "\n".join(lines)
 

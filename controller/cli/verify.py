@@ -29,6 +29,7 @@ from controller.cli.layout_options import (
 )
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import RootOption, backup
+from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def verify(
         else:
             found = _read(spark, address, loaded.pair, generation=generation, sampling=sampling, known=known)
     seconds = round(time.monotonic() - began, 1)
-    _keep(address, _outcome(found, loaded.pair, address, seconds, known))
+    keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds, known))
     repaired = _repair(loaded, found, yes=yes) if repair else None
     body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
     if repaired is not None:
@@ -347,16 +348,6 @@ def _longest(known: Mapping[int, int], found: Mapping[int, int]) -> dict[int, in
     """Return the last entry of each chain that any run has read, of the newest generations."""
     numbers = sorted(known.keys() | found.keys())[-_REMEMBERED:]
     return {number: max(known.get(number, 0), found.get(number, 0)) for number in numbers}
-
-
-def _keep(address: StoreAddress, outcome: Outcome) -> None:
-    """Keep the outcome for `tandem status`. Whoever may only read the store verifies all the same."""
-    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
-
-    try:
-        outcomes.put(address.open(), outcome)
-    except TandemError as error:
-        output.warn(f"the result could not be kept in the store: {error}")
 
 
 def _repair(loaded: Config, found: _Found, *, yes: bool) -> dict[str, object]:

@@ -275,6 +275,15 @@ class HttpSettings(Section):
         return None if self.listen is None else rules.host_and_port(self.listen)
 
 
+class MetricsSettings(Section):
+    """What `/metrics` shows beside sums and worst cases of all partitions; it is served where `http.listen` says."""
+
+    max_topics: int = Field(
+        default=200, ge=0, le=10_000, description="topics up to which each has metrics of its own; with more, none has"
+    )
+    partitions: bool = Field(default=False, description="whether each partition has metrics of its own: large pages")
+
+
 class LogSettings(Section):
     """Logs, on stderr."""
 
@@ -339,6 +348,7 @@ class Config(Section):
     memory: MemorySettings = MemorySettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     http: HttpSettings = HttpSettings()
+    metrics: MetricsSettings = MetricsSettings()
     log: LogSettings = LogSettings()
     groups: GroupsSettings = GroupsSettings()
 

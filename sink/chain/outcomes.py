@@ -1,4 +1,4 @@
-"""Outcomes of verifications and drills in the store: put, the oldest forgotten, the latest read."""
+"""Outcomes of verifications, drills and sweeps in the store: put, the oldest forgotten, the latest read."""
 
 from __future__ import annotations
 
@@ -24,6 +24,28 @@ def put(store: ObjectStore, outcome: Outcome) -> None:
     keys = [info.key for info in store.list(prefix)]
     if len(keys) > KEPT:
         store.delete(sorted(keys)[:-KEPT])
+
+
+class OutcomeReader:
+    """Reads the newest outcome of each kind, again and again. Keeps what it read: an outcome never changes."""
+
+    def __init__(self, store: ObjectStore, pair: str) -> None:
+        self._store = store
+        self._pair = pair
+        self._newest: dict[OutcomeKind, str] = {}
+        self._read: dict[OutcomeKind, Outcome | None] = dict.fromkeys(OutcomeKind)
+
+    def refresh(self) -> dict[OutcomeKind, Outcome | None]:
+        """Return what was newest just now, None if there is none; one listing if nothing is new. Raises as `latest`."""
+        keys = sorted(info.key for info in self._store.list(layout.results_prefix(self._pair)))
+        for kind in OutcomeKind:
+            newest = max(
+                (key for key in keys if key.startswith(layout.result_prefix(self._pair, kind.value))), default=""
+            )
+            if newest != self._newest.get(kind, ""):
+                self._read[kind] = latest(self._store, self._pair, kind)
+                self._newest[kind] = newest
+        return dict(self._read)
 
 
 def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:

@@ -13,10 +13,13 @@ import boto3
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
+from backup_avro import layout
 from backup_avro.chain import Kind
 from backup_avro.fold import ChainError, Generation
+from backup_avro.outcome import OutcomeKind
 from controller.cli.main import run
 from controller.sandbox.s3 import REGION, S3Server
+from sink.chain import outcomes as kept_results
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
@@ -288,7 +291,12 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     assert "nothing was changed: --execute carries it out" in out
     assert "without --horizon nothing of them goes that is in the chain: orders" in out
     assert ChainReader(store, PAIR).load(1).seq == head
+    assert kept_results.latest(store, PAIR, OutcomeKind.RETENTION) is None
     code, out, err = tandem("retention", "--execute", "-o", "json")
+    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    assert kept is not None
+    assert (kept.clean, kept.findings, kept.what, kept.error) == (True, 0, "1 step", None)
+    assert kept.bytes > 0
     document = json.loads(out)
     assert (code, document["kind"], document["executed"]) == (0, "Retention", True)
     assert [(step["action"], step["count"], step["topics"]) for step in document["steps"]] == [("expire", 2, ["logs"])]
@@ -301,6 +309,12 @@ def test_the_command_plans_by_default_and_executes_on_request(tmp_path: Path, ta
     code, out, _ = tandem("--set", "grace.rewrite=0", "retention", "--execute")
     assert code == 0
     assert len(before - stored(store, "a", 1)) == 2
+    store.delete([layout.entry_key(PAIR, 1, 2)])
+    assert tandem("retention", "--execute")[0] == 3
+    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    assert kept is not None
+    assert kept.clean is False
+    assert kept.error is not None
 
 
 def test_the_command_refuses_what_it_does_not_understand(tandem: Callable[..., Any]) -> None:
@@ -338,6 +352,10 @@ def test_the_command_sweeps_before_a_horizon(tmp_path: Path, tandem: Callable[..
     assert "generation 1, orders-0: 70 records of 3 objects" in err
     state = ChainReader(store, PAIR).load(1)
     assert sum(item.records for item in state.objects.values()) == 30
+    kept = kept_results.latest(store, PAIR, OutcomeKind.RETENTION)
+    assert kept is not None
+    assert (kept.clean, kept.records) == (True, 70)
+    assert kept.what.endswith("swept")
     code, out, _ = tandem("retention", "--horizon", "0s", "--execute")
     assert code == 0
     assert "not enough is new below the horizon" in out

@@ -40,6 +40,11 @@ class Coordination:
         self.caught_up = False
         self._inbox: runtime.Queue[tuple[bytes, bool]] = runtime.Queue()
 
+    @property
+    def failing(self) -> bool:
+        """Whether a message would be lost."""
+        return not self.caught_up or self._network.now < self._network.brokers_down_until
+
     def start(self) -> None:
         """Read all that is there, then what comes."""
         for data in self._board.messages:

@@ -56,6 +56,7 @@ _ELSEWHERE = (
     "controller.http_server",
     "controller.log",
     "controller.mailbox",
+    "controller.metrics.collector",
     "controller.setup",
     "sink.object_store.file",
     "sink.object_store.probing",

@@ -35,6 +35,7 @@ from simulation.store import Bucket, Store
 from simulation.workers import Office, Workers
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
+from sink.meters import NOBODY, Meters
 
 PAIR = "orders"
 _NAMES = ("a", "b")
@@ -123,6 +124,7 @@ class Life:
     stop: Event
     started: float
     ended: str | None = None
+    instance: Instance | None = None
 
 
 @dataclass(slots=True)
@@ -131,6 +133,7 @@ class World:
 
     seed: int
     tell: Callable[[str], None] | None = None
+    meters: Callable[[str], Meters] = field(default=lambda _: NOBODY)
     runtime: Runtime = field(init=False)
     cluster: Cluster = field(default_factory=Cluster)
     board: Board = field(default_factory=Board)
@@ -350,8 +353,10 @@ class World:
             process.office = self.office
             process.open_source = lambda: Source(self.cluster, network)
             try:
-                outcome = Instance(config, parts, stop=cast("Any", stop), wake=cast("Any", wake)).run()
-                life.ended = outcome.name
+                life.instance = Instance(
+                    config, parts, stop=cast("Any", stop), wake=cast("Any", wake), meters=self.meters(name)
+                )
+                life.ended = life.instance.run().name
             except TandemError as error:
                 life.ended = str(error)
             self.say(f"{process.name} ended: {life.ended}")

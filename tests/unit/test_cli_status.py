@@ -205,10 +205,13 @@ def test_the_last_runs_are_shown_and_do_not_count(
     outcomes.put(store, run_of)
     failed = replace(run_of, kind=OutcomeKind.DRILL, clean=False, error="no broker answers", what="orders")
     outcomes.put(store, failed)
+    swept = replace(run_of, kind=OutcomeKind.RETENTION, clean=False, findings=2, what="5 steps")
+    outcomes.put(store, swept)
     assert run(["status", "-c", config, "--s3-only"]) == 0
-    last = capsys.readouterr().out.splitlines()[-2:]
-    assert re.match(r"last verify 1m \d+s ago, 2.5s: clean \(all chains and objects\)$", last[0])
-    assert re.match(r"last drill  1m \d+s ago, 2.5s: failed: no broker answers \(orders\)$", last[1])
+    last = capsys.readouterr().out.splitlines()[-3:]
+    assert re.match(r"last verify    1m \d+s ago, 2.5s: clean \(all chains and objects\)$", last[0])
+    assert re.match(r"last drill     1m \d+s ago, 2.5s: failed: no broker answers \(orders\)$", last[1])
+    assert re.match(r"last retention 1m \d+s ago, 2.5s: 2 steps failed \(5 steps\)$", last[2])
     assert run(["status", "-c", config, "--s3-only", "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["last_verify"]["clean"], document["last_verify"]["generations"]) == (True, {"1": 3})

@@ -78,6 +78,30 @@ def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Pic
     assert "/livez" in text
 
 
+def test_metrics_are_answered_as_the_scraper_asks() -> None:
+    """The Accept header goes to whoever makes the page; its content type comes back. It needs no picture of health."""
+    asked: list[str] = []
+
+    def look() -> Health:
+        raise AssertionError("probes look, scrapes don't")
+
+    def metrics(accept: str) -> tuple[bytes, str]:
+        asked.append(accept)
+        return b"tandem_ready 1\n", "text/plain; version=0.0.4; charset=utf-8"
+
+    server = serve(("127.0.0.1", 0), look, metrics)
+    try:
+        url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert (answer.status, answer.read()) == (200, b"tandem_ready 1\n")
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert asked == ["application/openmetrics-text"]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_a_taken_port_is_a_configuration_error() -> None:
     """The message names the key and the remedy."""
     with socket.socket() as taken:

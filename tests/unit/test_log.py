@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 import pytest
+import stamina
 import structlog
 from pydantic import SecretStr
 
@@ -312,3 +313,22 @@ def test_configuring_again_replaces_the_first(capsys: pytest.CaptureFixture[str]
     assert [line["event"] for line in lines(second)] == ["two"]
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
+
+
+def test_retries_of_the_store_are_counted() -> None:
+    """Each try after the first, whether the log tells of retries or not; an instance's log does not."""
+    before = stamina.instrumentation.get_on_retry_hooks()
+    counted: list[int] = []
+
+    @stamina.retry(on=OSError, attempts=3, wait_initial=0.001, wait_jitter=0.001)
+    def fail() -> None:
+        raise OSError("away")
+
+    try:
+        log.configure_instance(level="info", fmt="json")
+        log.count_retries(lambda: counted.append(1))
+        with pytest.raises(OSError, match="away"):
+            fail()
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(before)
+    assert len(counted) == 2

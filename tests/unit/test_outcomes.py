@@ -76,6 +76,24 @@ def test_only_the_newest_are_kept_and_the_latest_is_found() -> None:
     assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 3)
 
 
+def test_a_reader_reads_only_what_is_new() -> None:
+    """One listing a look, each outcome once, and a run of another kind disturbs none; nothing at first."""
+    store = MemoryStore()
+    reader = outcomes.OutcomeReader(store, "shop")
+    assert reader.refresh() == dict.fromkeys(OutcomeKind)
+    outcomes.put(store, DRILL)
+    assert reader.refresh()[OutcomeKind.DRILL] == DRILL
+    store.log.clear()
+    assert reader.refresh()[OutcomeKind.DRILL] == DRILL
+    assert store.log == [("list", "shop/results/")]
+    newer = replace(DRILL, at=DRILL.at + 1, clean=False)
+    swept = replace(DRILL, kind=OutcomeKind.RETENTION)
+    for outcome in (newer, swept):
+        outcomes.put(store, outcome)
+    found = reader.refresh()
+    assert (found[OutcomeKind.DRILL], found[OutcomeKind.RETENTION], found[OutcomeKind.VERIFY]) == (newer, swept, None)
+
+
 def test_their_folder_is_no_instance() -> None:
     """Retention takes what lies beside known folders for an instance's data, and an instance may not be called so."""
     folder = layout.result_prefix("shop", "drill").split("/")[1]

@@ -1,0 +1,330 @@
+"""Every alert fires on what its cause makes of the metrics, and clears: rules by helm, evaluated by promtool.
+
+Most causes are produced with real instances in the simulation (`simulation.scenes`), the others on real chains and
+results in a store. The rules are those of the chart, with seconds instead of minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from alerting import CHART, PAIR, REPOSITORY, History, Moments, ask, check, rendered, rules, shown
+from build_backup import PAIR as BUILT_PAIR
+from build_backup import Backup, TopicSpec, records
+from doubles import MemoryStore
+from sights import sight
+
+from backup_avro import layout
+from backup_avro.outcome import Outcome, OutcomeKind
+from controller.metrics.collector import Detail, Page
+from controller.metrics.picture import Picture, Results, backup_picture
+from controller.observation import Role
+from sink.chain import outcomes
+
+SCENES: dict[str, set[str]] = {
+    "first_backup": {"TandemNoCompleteBackup"},
+    "active_dies": {"TandemNoActive", "TandemInstanceDown", "TandemNoPassive", "TandemPeerSilent"},
+    "pair_dies": {"TandemPairDown"},
+    "records_deleted_unread": {"TandemTainted"},
+    "brokers_away": {
+        "TandemBrokersUnreachable",
+        "TandemCoordinationLost",
+        "TandemLag",
+        "TandemNotCommitting",
+        "TandemTombstoneMarginLow",
+        "TandemTurnOverdue",
+    },
+    "store_away": {"TandemStoreErrors"},
+    "former_active_cannot_seal": {"TandemHandoverStuck"},
+    "hanging_transaction": {"TandemStableOffsetStuck"},
+}
+ON_A_STORE = {"TandemChainDamaged", "TandemInstanceNotReady"} | {
+    f"Tandem{kind.value.capitalize()}{what}" for kind in OutcomeKind for what in ("Failed", "Stale")
+}
+# The simulation's turns take 15 s, its tombstones live 1000 s.
+THRESHOLDS = {
+    "TandemNotCommitting": 10,
+    "TandemTombstoneMarginLow": 0.98,
+    "TandemLag": 5,
+    "TandemHandoverStuck": 3,
+    "TandemTurnOverdue": 10,
+    "TandemStoreErrors": 60,
+    "TandemVerifyStale": 5,
+    "TandemDrillStale": 5,
+    "TandemRetentionStale": 5,
+}
+
+
+def alerts() -> list[str]:
+    """The names of all alerts of the chart."""
+    return [rule["alert"] for rule in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["rules"]]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rules with short times."""
+    return rules(
+        tmp_path_factory.mktemp("quick"),
+        {name: {"for": "2s"} | ({"threshold": THRESHOLDS[name]} if name in THRESHOLDS else {}) for name in alerts()},
+    )
+
+
+def play(scene: str) -> dict[str, Any]:
+    """Play a scene in a process of its own, which the simulation patches all through."""
+    played = subprocess.run(
+        [sys.executable, "-m", "simulation.scenes", scene],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY / "tests"), "PYTHONHASHSEED": "0"},
+    )
+    assert played.returncode == 0, played.stderr
+    told: dict[str, Any] = json.loads(played.stdout)
+    return told
+
+
+def test_every_alert_has_a_cause_here() -> None:
+    """No rule without a test, and no test of a rule that is not there."""
+    produced = [*ON_A_STORE, *(name for names in SCENES.values() for name in names)]
+    assert sorted(produced) == sorted(alerts())
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_simulated_causes(scene: str, quick: Path) -> None:
+    """Real instances get into trouble and out of it again: not before, then, and not after."""
+    told = play(scene)
+    expected = {name: Moments(**moments) for name, moments in told["expected"].items()}
+    assert set(expected) == SCENES[scene]
+    ask(quick, History(**told["history"]), expected)
+
+
+# --- causes that lie in the store -------------------------------------------------------------------------------------
+
+
+class Watched:
+    """An Active that shows a store's chains and results, second by second."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore(clock_ms=1_800_000_000_000)
+        self.epoch = self.store.clock_ms / 1000
+        self.history = History(epoch=self.epoch)
+        self.reader = outcomes.OutcomeReader(self.store, BUILT_PAIR)
+        self.page = Page(
+            pair=PAIR,
+            instance="a",
+            transcoder=lambda: "compiled",
+            detail=Detail(),
+            now=lambda: self.store.clock_ms / 1000,
+        )
+        self.page.look = lambda: Picture(role=Role.ACTIVE, backup=backup_picture(sight(self.store), "a"))
+        self.page.results = lambda: Results(known=True, last=self.reader.refresh())
+        backup = Backup.claim(self.store, topics=[TopicSpec("orders")])
+        backup.commit(records("orders", 0, range(10)))
+        backup.complete()
+
+    def seconds(self, count: int) -> None:
+        """Let time pass."""
+        for _ in range(count):
+            self.store.clock_ms = round((self.epoch + self.history.ticks) * 1000)
+            self.history.scrape([self.page])
+
+    def ran(self, kind: OutcomeKind, *, clean: bool) -> None:
+        """A job ends."""
+        outcome = Outcome(
+            kind=kind,
+            pair=BUILT_PAIR,
+            at=self.store.clock_ms,
+            by="me@here",
+            clean=clean,
+            what="all",
+            findings=0 if clean else 3,
+            records=7,
+            bytes=9,
+        )
+        outcomes.put(self.store, outcome)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """One."""
+    return Watched()
+
+
+def test_a_damaged_chain(watched: Watched, quick: Path) -> None:
+    """An entry is gone, and is brought back from the bucket's versions."""
+    key = layout.entry_key(BUILT_PAIR, 1, 2)
+    watched.seconds(5)
+    kept = watched.store.objects[key]
+    watched.store.objects[key] = b"{}"
+    watched.seconds(6)
+    watched.store.objects[key] = kept
+    watched.seconds(6)
+    ask(quick, watched.history, {"TandemChainDamaged": Moments(before=4, fires=10, after=16)})
+
+
+def test_an_instance_waits_at_its_start(watched: Watched, quick: Path) -> None:
+    """Its page is there from the first moment on, and says that it starts. With nobody else, nobody is Active."""
+    ready = watched.page.look
+    watched.page.look = Picture
+    watched.page.results = Results
+    watched.seconds(6)
+    watched.page.look = lambda: replace(ready(), ready=True)
+    watched.seconds(6)
+    moments = Moments(before=1, fires=5, after=11)
+    ask(quick, watched.history, {"TandemInstanceNotReady": moments, "TandemNoActive": moments})
+
+
+@pytest.mark.parametrize("kind", OutcomeKind)
+def test_a_job_fails_and_is_run_again(kind: OutcomeKind, watched: Watched, quick: Path) -> None:
+    """The last result counts, whoever ran it."""
+    watched.ran(kind, clean=True)
+    watched.seconds(3)
+    watched.ran(kind, clean=False)
+    watched.seconds(5)
+    watched.ran(kind, clean=True)
+    watched.seconds(4)
+    ask(quick, watched.history, {f"Tandem{kind.value.capitalize()}Failed": Moments(before=2, fires=7, after=11)})
+
+
+@pytest.mark.parametrize("kind", OutcomeKind)
+@pytest.mark.parametrize("ever", [True, False], ids=["once", "never"])
+def test_a_job_is_not_run_any_more(kind: OutcomeKind, ever: bool, watched: Watched, quick: Path) -> None:
+    """Nor ever was: both are told, until one ends."""
+    if ever:
+        watched.ran(kind, clean=True)
+    watched.seconds(12)
+    watched.ran(kind, clean=True)
+    watched.seconds(4)
+    ask(quick, watched.history, {f"Tandem{kind.value.capitalize()}Stale": Moments(before=4, fires=11, after=15)})
+
+
+# --- the objects themselves -------------------------------------------------------------------------------------------
+
+
+def test_the_rules_as_they_are_installed(tmp_path: Path) -> None:
+    """Promtool takes expressions and templates; each has severity, texts and a link to its place in the runbook."""
+    path = rules(tmp_path)
+    check(path)
+    (group,) = yaml.safe_load(path.read_text())["groups"]
+    assert [rule["alert"] for rule in group["rules"]] == alerts()
+    for rule in group["rules"]:
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert rule["labels"]["pair"] == PAIR
+        assert f'pair="{PAIR}"' in rule["expr"]
+        assert not any("<" in text.replace("< ", "") for text in (rule["expr"], *rule["annotations"].values()))
+        assert rule["annotations"]["runbook_url"] == f"docs/alerts.md#{rule['alert'].lower()}"
+
+
+def test_rules_follow_the_values(tmp_path: Path) -> None:
+    """One is switched off, one gets another threshold and severity; labels and matchers are added."""
+    (found,) = [
+        document
+        for document in rendered(
+            {
+                "rules": {
+                    "enabled": True,
+                    "labels": {"release": "prom"},
+                    "alertLabels": {"team": "data"},
+                    "matchers": 'namespace="backup"',
+                    "runbookUrl": "https://wiki.example/tandem",
+                    "alerts": {
+                        "TandemLag": {"threshold": 5, "severity": "page"},
+                        "TandemDrillStale": {"enabled": False},
+                    },
+                }
+            }
+        )
+        if document["kind"] == "PrometheusRule"
+    ]
+    assert found["metadata"]["labels"]["release"] == "prom"
+    by_name = {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
+    assert set(alerts()) - set(by_name) == {"TandemDrillStale"}
+    lag = by_name["TandemLag"]
+    assert lag["labels"] == {"severity": "page", "pair": PAIR, "team": "data"}
+    assert lag["expr"].endswith("> 5")
+    assert lag["expr"].count('pair="orders", namespace="backup"') == 2
+    assert lag["annotations"]["runbook_url"] == "https://wiki.example/tandem#tandemlag"
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump(found["spec"]))
+    check(path)
+
+
+def test_nothing_of_it_is_there_by_default() -> None:
+    """The custom resources need the operator."""
+    kinds = [document["kind"] for document in rendered({})]
+    assert not {"PrometheusRule", "ServiceMonitor", "PodMonitor"} & set(kinds)
+    assert kinds.count("ConfigMap") == 1
+
+
+@pytest.mark.parametrize("kind", ["ServiceMonitor", "PodMonitor"])
+def test_monitors_find_both_instances(kind: str) -> None:
+    """Through the Service of metrics, or by the pods: the labels and the port are those of the pods."""
+    section = kind[0].lower() + kind[1:]
+    documents = rendered({section: {"enabled": True, "labels": {"release": "prom"}, "interval": "15s"}})
+    (monitor,) = [document for document in documents if document["kind"] == kind]
+    (pods,) = [document["spec"]["template"] for document in documents if document["kind"] == "StatefulSet"]
+    ports = [port["name"] for container in pods["spec"]["containers"] for port in container["ports"]]
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    (endpoint,) = monitor["spec"]["endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints"]
+    assert (endpoint["path"], endpoint["interval"]) == ("/metrics", "15s")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    labels = pods["metadata"]["labels"]
+    if kind == "ServiceMonitor":
+        (service,) = [
+            document
+            for document in documents
+            if document["kind"] == "Service" and wanted.items() <= document["metadata"]["labels"].items()
+        ]
+        (port,) = service["spec"]["ports"]
+        assert (port["name"], port["targetPort"] in ports) == (endpoint["port"], True)
+        assert service["spec"]["publishNotReadyAddresses"] is True
+        wanted = service["spec"]["selector"]
+    else:
+        assert endpoint["port"] in ports
+    assert wanted.items() <= labels.items()
+
+
+def test_the_dashboard_is_for_the_sidecar() -> None:
+    """Valid JSON in a ConfigMap with the label that Grafana's sidecar looks for."""
+    found = [d for d in rendered({"dashboard": {"enabled": True}}) if d["metadata"]["name"].endswith("-dashboard")]
+    assert found[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found[0]["data"]["tandem.json"])["title"] == "Tandem"
+
+
+def test_every_panel_of_the_dashboard_has_something_to_show(tmp_path: Path) -> None:
+    """With two simulated instances in the middle of their life, whose commits are counted, and with a job's results."""
+    panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
+    asked = [
+        target["expr"].replace("$__rate_interval", "10s").replace("$pair", PAIR)
+        for panel in panels
+        for target in panel.get("targets", ())
+    ]
+    assert len(asked) > 30
+    told = play("turns")
+    shown(tmp_path, History(**told["history"]), asked, at=told["history"]["ticks"] - 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rules": {"alerts": {"TandemLagg": {"for": "1m"}}}},
+        {"rules": {"alerts": {"TandemLag": {"treshold": 1}}}},
+        {"rules": {"alerts": {"TandemLag": {"for": "soon"}}}},
+        {"serviceMonitor": {"intervall": "1m"}},
+        {"dashbord": {}},
+    ],
+)
+def test_misspelt_values_are_refused(wrong: dict[str, Any]) -> None:
+    """Rather than being without the alert that somebody thinks is set."""
+    with pytest.raises(AssertionError, match="values don't meet the specifications"):
+        rendered(wrong)
