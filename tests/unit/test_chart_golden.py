@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from chart.matrix import CONFIG, KEPT, MATRIX, single
-from chart.rendering import CHART, GOLDEN, Object, objects, of_kind, pods
+from chart.rendering import CHART, GOLDEN, REPOSITORY, Object, objects, of_kind, pods
 from chart.restricted import violations
 
 from backup_avro.errors import ConfigError
@@ -141,3 +143,22 @@ def test_a_schema_without_definitions_is_refused() -> None:
     for text in ("no json", "[]", "{}"):
         with pytest.raises(ConfigError):
             schema.with_definitions(text)
+
+
+def _examples() -> list[Object]:
+    """Return the values that the pages show."""
+    pages = (CHART / "README.md", REPOSITORY / "docs" / "kubernetes.md")
+    blocks = [
+        textwrap.dedent(block)
+        for page in pages
+        for block in re.findall(r"^ *```yaml\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    ]
+    return [yaml.safe_load(block) for block in blocks]
+
+
+def test_the_values_that_pages_show_fit_the_schema() -> None:
+    """Whoever copies them gets what they say. Some show only what pairs share."""
+    examples = _examples()
+    assert len(examples) >= 7
+    for values in examples:
+        validator().validate({"pairs": [{"name": "x"}], **values})
