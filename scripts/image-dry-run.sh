@@ -100,7 +100,8 @@ tmp=$work/tmp # the only place that can be written, like the image's /tmp
 export PATH="$opt/venv/bin:$PATH" PYSPARK_PYTHON="$opt/venv/bin/python" TANDEM_CONFIG="$work/tandem.yaml"
 export PYTHONDONTWRITEBYTECODE=1 HOME=$tmp TMPDIR=$tmp SPARK_LOCAL_DIRS=$tmp JAVA_TOOL_OPTIONS=-Djava.io.tmpdir=$tmp
 writable() { (: >"$1") 2>/dev/null && rm -f "$1" && echo "can be written" || echo "read-only"; }
-findings() { python -c 'import json, sys; print("findings:", len(json.load(open(sys.argv[1]))["findings"]))' "$1"; }
+# Spark's driver has one stream for results and progress, which comes first.
+findings() { sed -n '/^{/,$p' "$1" | python -c 'import json, sys; print("findings:", len(json.load(sys.stdin)["findings"]))'; }
 cd "$work"
 echo "==> user $(id -u); root file system: $(writable /a-file); working directory: $(writable ./a-file)"
 "$opt/entrypoint.sh" --version
@@ -127,11 +128,14 @@ EOF
 export work opt
 if [ ${#runner[@]} -gt 0 ]; then
     chown -R 10001:10001 "$work/tmp"
+    # Spark wants to know its user's name and home, as the image does by useradd.
+    { cat /etc/passwd && echo "tandem:x:10001:10001::$work/tmp:/usr/sbin/nologin"; } >"$work/passwd"
     # shellcheck disable=SC2016 # for the inner shell
     unshare --mount bash -c '
         set -e
         mount --make-rprivate /
         mount --bind "$work/tmp" "$work/tmp"
+        mount --bind "$work/passwd" /etc/passwd
         mount -o remount,bind,ro /
         exec "$@"' -- "${runner[@]}" bash "$work/inside.sh"
 else

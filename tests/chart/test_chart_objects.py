@@ -347,3 +347,11 @@ def test_lint() -> None:
     """Helm itself finds nothing."""
     done = helm("lint", str(CHART), "--strict", "--kube-version", "1.31.0", values=FULL)
     assert done.returncode == 0, done.stdout
+
+
+def test_null_takes_out_what_the_chart_sets() -> None:
+    """For all pairs or for one: on a platform that chooses users there must be none."""
+    nothing = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
+    for values in (single(**nothing), {**single(), "defaults": nothing}):
+        for _, pod in pods(render(values)):
+            assert pod["securityContext"].keys() == {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
