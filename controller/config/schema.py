@@ -174,5 +174,7 @@ def _about(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m controller.config.schema VALUES_SCHEMA_JSON")
     place = Path(sys.argv[1])
     place.write_text(with_definitions(place.read_text()))

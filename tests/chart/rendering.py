@@ -13,7 +13,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "helm" / "tandem"
 GOLDEN = Path(__file__).parent / "golden"
-VERSIONS = ("1.29", "1.32", "1.35")
+VERSIONS = ("1.29", "1.33", "1.37")
 NAMESPACE = "backup"
 
 Object = dict[str, Any]
