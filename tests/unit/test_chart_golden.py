@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from chart import walk
 from chart.matrix import CONFIG, KEPT, MATRIX, single
 from chart.rendering import CHART, GOLDEN, REPOSITORY, Object, objects, of_kind, pods
 from chart.restricted import violations
@@ -162,3 +163,10 @@ def test_the_values_that_pages_show_fit_the_schema() -> None:
     assert len(examples) >= 7
     for values in examples:
         validator().validate({"pairs": [{"name": "x"}], **values})
+
+
+def test_the_page_of_the_walk_has_its_steps() -> None:
+    """What docs/walk.md shows was walked; `make walk` walks it again after a change."""
+    text = walk.PAGE.read_text()
+    for step in walk.STEPS:
+        assert f"## {step.title}\n\n{step.says}\n\n```sh\n{step.command}\n```\n" in text, step.title
