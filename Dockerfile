@@ -1,7 +1,12 @@
 # syntax=docker/dockerfile:1
-FROM python:3.11-slim-bookworm AS build
+# docs/kubernetes.md, "The image", says how to build it, how to pin the base and what `make image-dry-run` does without an engine.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src
-# The compiler is for the transcoder, which is fifty times slower without it.
+# The compiler is for the transcoder, which is several times slower without it. Debian's archive keeps no old versions of a
+# package, so none is pinned: the base's digest says which release it is.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --no-install-recommends -y gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/* \
@@ -13,19 +18,45 @@ COPY sink sink
 COPY spark_jobs spark_jobs
 RUN python -m build --wheel --outdir /wheels
 
-FROM python:3.11-slim-bookworm
+FROM ${PYTHON_IMAGE} AS environment
+COPY --from=wheel /wheels /wheels
+RUN python -m venv /opt/tandem/venv \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir /wheels/*.whl \
+    && /opt/tandem/venv/bin/pip check \
+    && /opt/tandem/venv/bin/python -c "import sink.transcode._twin, sink.transcode._bodies" \
+    && /opt/tandem/venv/bin/pip uninstall --yes pip
+# What is in it, as CycloneDX: /opt/tandem/sbom.cdx.json.
+RUN python -m venv /sbom \
+    && /sbom/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
+    && /sbom/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
+        --output-file /opt/tandem/sbom.cdx.json /opt/tandem/venv/bin/python
+COPY image/main.py image/entrypoint.sh /opt/tandem/
+RUN chmod 0755 /opt/tandem/entrypoint.sh
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=
+ARG CREATED=
 LABEL org.opencontainers.image.title="tandem" \
       org.opencontainers.image.description="Active/passive backup of compacted Kafka topics to S3" \
-      org.opencontainers.image.licenses="Apache-2.0"
-# The Java runtime is for the Spark jobs: restore, verify, retention.
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+# The Java runtime is for the Spark jobs: restore, verify, retention. Versions as above.
+# hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --no-install-recommends -y openjdk-17-jre-headless tini \
+    && apt-get install --no-install-recommends -y openjdk-17-jre-headless procps tini \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tandem
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl && rm -rf /wheels && python -c "import sink.transcode._twin, sink.transcode._bodies"
+    && useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin tandem
+COPY --from=environment /opt/tandem /opt/tandem
+ENV PATH=/opt/tandem/venv/bin:$PATH \
+    PYSPARK_PYTHON=/opt/tandem/venv/bin/python \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp
+# The number, not the name: Kubernetes can only tell of a number that it is not root's.
 USER 10001:10001
 WORKDIR /tmp
-ENV PYTHONUNBUFFERED=1 HOME=/tmp
-ENTRYPOINT ["tini", "--", "tandem"]
+ENTRYPOINT ["tini", "--", "/opt/tandem/entrypoint.sh"]
 CMD ["--help"]

@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test simulate planted fuzz damage chaos kills model-check diagrams screenshots lint sandbox clean
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage chaos kills model-check diagrams screenshots lint sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -49,7 +49,21 @@ mutation: setup ## Change the pure core one expression at a time and see who not
 
 chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
 	@bash scripts/chart-tools.sh
-	@$(BIN)/pytest tests/chart $(PYTEST)
+	@$(BIN)/pytest tests/chart -n $(JOBS) $(PYTEST)
+
+chart-golden: setup ## Write the kept renderings of the chart anew; look at what changed
+	@bash scripts/chart-tools.sh
+	@PYTHONPATH=tests $(BIN)/python -m chart
+
+chart-schema: setup ## Write the configuration's part of the chart's values.schema.json anew, from the model
+	@$(BIN)/python -m controller.config.schema helm/tandem/values.schema.json
+
+walk: setup ## A stranger's walk from the chart's values to a running pair, written to docs/walk.md
+	@bash scripts/chart-tools.sh
+	@PYTHONPATH=tests $(BIN)/python -m chart.walk
+
+image-dry-run: setup ## The steps of the Dockerfile without an engine, then what pods do, as user 10001 on a read-only root
+	@bash scripts/image-dry-run.sh
 
 simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=1000 histories (FIRST=), or SEED=42 told in full
 	@PYTHONPATH=tests $(BIN)/python -m simulation --jobs $(JOBS) \

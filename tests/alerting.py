@@ -82,14 +82,13 @@ def tool(name: str) -> str:
 def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the chart's objects with these values for `metrics`."""
     config = {
-        "pair": PAIR,
         "topics": {"include": ["customers"]},
         "kafka": {"bootstrap.servers": "kafka:9092"},
         "store": {"root": "s3://bucket/prefix"},
     }
     done = subprocess.run(
         [tool("helm"), "template", "orders", str(CHART), "--kube-version", "1.31.0", "--values", "-"],
-        input=yaml.safe_dump({"config": config, "metrics": dict(values)}),
+        input=yaml.safe_dump({"pairs": [{"name": PAIR, "config": config}], "metrics": dict(values)}),
         capture_output=True,
         text=True,
         check=False,

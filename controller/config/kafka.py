@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, Self
 
 from pydantic import ConfigDict, RootModel, SecretStr, model_validator
@@ -10,8 +11,10 @@ from pydantic import ConfigDict, RootModel, SecretStr, model_validator
 from controller.config import rules
 from controller.config.values import Secret
 
-_SECRET: Final = re.compile(r"password|passphrase|secret|token|key\.pem|oauthbearer\.config")
-_PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
+SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "key.pem", "oauthbearer.config")
+"""What a property's name holds if its value is a secret."""
+_SECRET: Final = re.compile("|".join(map(re.escape, SECRET_WORDS)))
+PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
 _INT: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 
 # librdkafka's own properties that end in `.file` and name a file which it reads itself.
@@ -43,6 +46,11 @@ def is_secret(key: str) -> bool:
 def is_secret_file(key: str) -> bool:
     """Whether `key` is ours and names a file whose content is the value of the property without `.file`."""
     return key.endswith(".file") and key not in _OWN_FILES
+
+
+def not_yours() -> Mapping[str, str]:
+    """Return the properties that Tandem sets itself, with what to do instead."""
+    return _TAKEN
 
 
 class KafkaProperties(RootModel[dict[str, str | bool | int | Secret]]):
@@ -88,7 +96,7 @@ class KafkaProperties(RootModel[dict[str, str | bool | int | Secret]]):
 def _typed(key: str, value: object) -> object:
     if key in _TAKEN:
         raise ValueError(f"is not yours to set; {_TAKEN[key]}")
-    if not _PROPERTY.fullmatch(key):
+    if not PROPERTY.fullmatch(key):
         raise ValueError("is not the name of a librdkafka property, such as bootstrap.servers")
     if isinstance(value, dict):
         raise ValueError(f"is nested; librdkafka's names are flat: write `{key}.…:` in one key")  # noqa: TRY004 - pydantic reads ValueError

@@ -169,5 +169,5 @@ Size = Annotated[
 Rate = Annotated[int, BeforeValidator(_rate), AfterValidator(_positive_size), _AS_SIZE, WithJsonSchema(_SIZE_SCHEMA)]
 Secret = Annotated[SecretStr, PlainSerializer(lambda _: MASK, return_type=str)]
 Regex = Annotated[str, AfterValidator(_regex)]
-TopicName = Annotated[str, AfterValidator(_topic)]
-Name = Annotated[str, AfterValidator(_name)]
+TopicName = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC.pattern}$"})]
+Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]

@@ -1,0 +1,74 @@
+{{/* The Spark jobs. A job's context is the pair's with component (retention, verify, drill or restore) and job (its settings). */}}
+
+{{- define "tandem.job" -}}
+{{- $job := deepCopy .settings.jobs -}}
+{{- include "tandem.overlay" (dict "into" $job "over" (get .settings .component)) -}}
+{{- toYaml $job -}}
+{{- end -}}
+
+{{/* H as the minute: one that follows from the pair's name. */}}
+{{- define "tandem.schedule" -}}
+{{- regexReplaceAll "^H " .job.schedule (printf "%d " (mod (adler32sum .fullname | int64) 60)) -}}
+{{- end -}}
+
+{{/* Arguments of `tandem`, as a YAML list. */}}
+{{- define "tandem.arguments" -}}
+{{- $words := list .component -}}
+{{- if eq .component "retention" -}}
+{{- if .job.execute }}{{ $words = append $words "--execute" }}{{ end -}}
+{{- with .job.horizon }}{{ $words = concat $words (list "--horizon" .) }}{{ end -}}
+{{- else if eq .component "verify" -}}
+{{- if .job.againstTopic }}{{ $words = append $words "--against-topic" }}
+{{- else if .job.sample }}{{ $words = concat $words (list "--sample" .job.sample) }}{{ end -}}
+{{- else if eq .component "drill" -}}
+{{- with .job.topics }}{{ $words = concat $words (list "--topics" (join "," .)) }}{{ end -}}
+{{- else if eq .component "restore" -}}
+{{- $words = concat $words .job.args -}}
+{{- end -}}
+{{- $master := ternary "k8s://https://kubernetes.default.svc" (printf "local[%v,4]" .job.cores) (eq .settings.spark.mode "operator") -}}
+{{- toYaml (concat $words (list "--master" $master) .job.extraArgs) -}}
+{{- end -}}
+
+{{/* The spec of a Job that runs Spark in its own pod. */}}
+{{- define "tandem.jobSpec" -}}
+backoffLimit: {{ .job.backoffLimit }}
+activeDeadlineSeconds: {{ .job.activeDeadlineSeconds }}
+ttlSecondsAfterFinished: {{ .job.ttlSecondsAfterFinished }}
+# 2: usage or configuration, 3: a mismatch, 5: refused for safety. Another run would end the same way.
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes:
+        containerName: {{ .component }}
+        operator: In
+        values: [2, 3, 5]
+    # A drained node is no failure of the job's.
+    - action: Ignore
+      onPodConditions:
+        - type: DisruptionTarget
+          status: "True"
+template:
+  metadata:
+    labels:
+      {{- include "tandem.podLabels" . | nindent 6 }}
+    {{- with .settings.podAnnotations }}
+    annotations:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  spec:
+    restartPolicy: Never
+    {{- include "tandem.podBasics" . | nindent 4 }}
+    {{- with .settings.affinity }}
+    affinity:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    containers:
+      - name: {{ .component }}
+        args:
+          {{- include "tandem.arguments" . | nindent 10 }}
+        {{- include "tandem.containerBasics" . | nindent 8 }}
+        resources:
+          {{- toYaml .job.resources | nindent 10 }}
+    volumes:
+      {{- include "tandem.volumes" (set . "tmp" .job.tmp) | nindent 6 }}
+{{- end -}}

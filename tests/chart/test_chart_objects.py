@@ -1,0 +1,357 @@
+"""What helm makes of many sets of values (`make chart-test`)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from chart.matrix import CONFIG, FULL, KEPT, MATRIX, OPERATOR, TRY_OUT, pair, single
+from chart.rendering import CHART, GOLDEN, VERSIONS, container, helm, merged, of_kind, one, pods, render, rendered
+from chart.restricted import violations
+from controller.config import load
+
+
+@pytest.fixture(scope="module", params=MATRIX)
+def named(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
+    """Each set of values with its objects, rendered once for the oldest version."""
+    return request.param, render(MATRIX[request.param])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_object_fits_the_schemas_of_kubernetes(named: tuple[str, list[dict[str, Any]]], version: str) -> None:
+    """No unknown field, no wrong type, in any combination of values and on each version."""
+    for document in named[1]:
+        if not document["apiVersion"].startswith("sparkoperator."):
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_newer_versions_are_served_the_same(version: str) -> None:
+    """Nothing in the chart asks for the version, so what is checked for one is there on all."""
+    assert rendered(FULL, version=version) == rendered(FULL)
+
+
+def test_pods_are_restricted(named: tuple[str, list[dict[str, Any]]]) -> None:
+    """Every pod that any of the objects makes satisfies the Pod Security Standard "restricted"."""
+    found = list(pods(named[1]))
+    assert len(found) >= 1
+    assert {place: violations(pod) for place, pod in found if violations(pod)} == {}
+
+
+def test_only_drivers_have_a_token(named: tuple[str, list[dict[str, Any]]]) -> None:
+    """Nobody but a Spark driver talks to the cluster's API."""
+    for place, pod in pods(named[1]):
+        assert pod["automountServiceAccountToken"] is place.endswith("/driver"), place
+
+
+def test_names_fit(named: tuple[str, list[dict[str, Any]]]) -> None:
+    """What Kubernetes appends to names of StatefulSets and CronJobs fits as well; no two of a kind share one."""
+    seen = set()
+    for document in named[1]:
+        name = document["metadata"]["name"]
+        assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name), name
+        assert len(name) <= (52 if document["kind"] in {"StatefulSet", "CronJob"} else 63), name
+        assert (document["kind"], name) not in seen
+        seen.add((document["kind"], name))
+
+
+def test_selectors_find_their_pods(named: tuple[str, list[dict[str, Any]]]) -> None:
+    """StatefulSet, Service, budget and policy of a pair select that pair's instances and no other's."""
+    for stateful_set in of_kind(named[1], "StatefulSet"):
+        labels = stateful_set["spec"]["template"]["metadata"]["labels"]
+        selectors = {
+            f"{document['kind']}/{document['metadata']['name']}": selector
+            for document in named[1]
+            for selector in [_selector(document)]
+            if selector and selector.items() <= labels.items()
+        }
+        name = stateful_set["metadata"]["name"]
+        assert {f"StatefulSet/{name}", f"Service/{name}"} <= set(selectors)
+        assert {place.partition("/")[2] for place in selectors} == {name}
+
+
+def _selector(document: dict[str, Any]) -> dict[str, str]:
+    spec = document.get("spec", {})
+    found = spec.get("podSelector") or spec.get("selector") or {}
+    return dict(found.get("matchLabels", found))
+
+
+def test_the_rendered_configuration_is_one(named: tuple[str, list[dict[str, Any]]], tmp_path: Path) -> None:
+    """The program itself accepts the file, and the pod's name says which instance it is."""
+    name, documents = named
+    values = MATRIX[name]
+    for number, (config_map, stateful_set) in enumerate(
+        zip(of_kind(documents, "ConfigMap"), of_kind(documents, "StatefulSet"), strict=True)
+    ):
+        path = tmp_path / f"{number}.yaml"
+        # A secret that comes from a mounted file is not here; its place is the pod's.
+        path.write_text(config_map["data"]["tandem.yaml"])
+        for ordinal, instance in enumerate("ab"):
+            host = f"{stateful_set['metadata']['name']}-{ordinal}"
+            config = load(path, {}, hostname=lambda host=host: host)
+            assert (config.instance, config.http.listen) == (instance, "0.0.0.0:8080")
+        assert config.pair in {item["name"] for item in values["pairs"]}
+        assert config.pair == stateful_set["metadata"]["annotations"]["tandem/pair-name"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_golden_rendering_is_what_helm_makes_of_it(name: str) -> None:
+    """A change of the chart shows in the diff of a review; `make chart-golden` writes it."""
+    assert rendered(MATRIX[name]) == (GOLDEN / f"{name}.yaml").read_text()
+
+
+def test_names_do_not_depend_on_the_order() -> None:
+    """A pair that is put first, or taken out, leaves the others' objects as they are."""
+    first, second, third = (pair(name) for name in ("one", "two", "three"))
+    before = {_key(document): document for document in render({"pairs": [first, second]})}
+    after = {_key(document): document for document in render({"pairs": [third, second, first]})}
+    assert {key: after[key] for key in before} == before
+
+
+def _key(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def test_names_that_look_alike_stay_apart() -> None:
+    """What Kubernetes' names can't tell apart is told apart by a hash."""
+    names = ["a.b", "a_b", "A-b", "a-b", "x" * 60, "x" * 61]
+    found = [each["metadata"]["name"] for each in of_kind(render({"pairs": [pair(n) for n in names]}), "StatefulSet")]
+    assert len(set(found)) == len(names)
+    assert "acme-tandem-a-b" in found
+
+
+def test_a_pair_is_two_pods_that_start_together() -> None:
+    """Never one, never three; a change of configuration is a new revision, another pair's is none."""
+    plain, changed = (
+        of_kind(render({"pairs": [pair("one", config={"flush": {"interval": i}}), pair("two")]}), "StatefulSet")
+        for i in ("30s", "40s")
+    )
+    assert plain[0]["spec"]["replicas"] == 2
+    assert plain[0]["spec"]["podManagementPolicy"] == "Parallel"
+    assert plain[0]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert plain[0] != changed[0]
+    assert plain[1] == changed[1]
+
+
+def test_a_new_version_of_the_chart_restarts_nothing() -> None:
+    """No label of a pod holds the chart's or the program's version; the image does."""
+    labels = one(render(single()), "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
+    assert not [label for label in labels.values() if version in label]
+
+
+def test_ready_is_no_question_of_the_role() -> None:
+    """A Passive instance is as ready as an Active one; else no rollout would ever end."""
+    probe = container(one(render(single()), "StatefulSet")["spec"]["template"]["spec"])["readinessProbe"]
+    assert probe["httpGet"]["path"] == "/readyz"
+
+
+def test_what_a_pair_says_wins_over_the_defaults() -> None:
+    """Maps are merged, lists are replaced, false and empty text count, null takes out."""
+    values = {
+        "defaults": {
+            "config": {**CONFIG, "groups": {"enabled": True}, "log": {"level": "debug"}},
+            "tolerations": [{"operator": "Exists"}],
+            "podDisruptionBudget": {"enabled": True},
+            "priorityClassName": "high",
+        },
+        "pairs": [
+            {
+                "name": "one",
+                "config": {"topics": {"include": ["a"]}, "groups": {"enabled": False}, "log": {"level": None}},
+                "tolerations": [],
+                "podDisruptionBudget": {"enabled": False},
+                "priorityClassName": "",
+            },
+            {"name": "two"},
+        ],
+    }
+    documents = render(values)
+    config = [yaml.safe_load(each["data"]["tandem.yaml"]) for each in of_kind(documents, "ConfigMap")]
+    assert [each["topics"] for each in config] == [{"include": ["a"]}, {"include": ["customers"]}]
+    assert [each["groups"]["enabled"] for each in config] == [False, True]
+    assert [each["log"] for each in config] == [{"format": "json"}, {"format": "json", "level": "debug"}]
+    pod = [each["spec"]["template"]["spec"] for each in of_kind(documents, "StatefulSet")]
+    assert ["tolerations" in each for each in pod] == [False, True]
+    assert [each.get("priorityClassName") for each in pod] == [None, "high"]
+    assert [each["metadata"]["name"] for each in of_kind(documents, "PodDisruptionBudget")] == ["acme-tandem-two"]
+
+
+def test_large_numbers_stay_whole() -> None:
+    """Helm keeps numbers as floats; none of them may get an exponent on its way."""
+    (config_map,) = [c for c in of_kind(render(FULL), "ConfigMap") if c["metadata"]["name"].endswith("orders")]
+    assert yaml.safe_load(config_map["data"]["tandem.yaml"])["kafka"]["message.max.bytes"] == 104857600
+
+
+def test_secrets_come_from_secrets() -> None:
+    """All pods of a pair refer to the Secret; nothing of it is in the configuration; files are there for both."""
+    documents = render(FULL)
+    for place, pod in pods(documents):
+        (variable,) = [v for v in container(pod)["env"] if v["name"] == "TANDEM_KAFKA__SASL_PASSWORD"]
+        assert variable["valueFrom"]["secretKeyRef"] == {"name": "kafka-tandem", "key": "password"}, place
+        (mount,) = [m for m in container(pod)["volumeMounts"] if m["name"] == "file-kafka-ca"]
+        assert mount == {"name": "file-kafka-ca", "mountPath": "/run/secrets/tandem/kafka-ca", "readOnly": True}
+    assert of_kind(documents, "Secret") == []
+    assert "password" not in "".join(each["data"]["tandem.yaml"] for each in of_kind(documents, "ConfigMap"))
+
+
+def test_credentials_of_a_try_out_are_a_secret_and_a_new_revision_when_they_change() -> None:
+    """They are in no other object, not even by their hash's input; the notes warn."""
+    changed = single(credentials={**TRY_OUT["pairs"][0]["credentials"], "TANDEM_STORE__ACCESS_KEY_ID": "other"})
+    documents = render(TRY_OUT)
+    secret = one(documents, "Secret")
+    assert secret["stringData"]["TANDEM_STORE__SECRET_ACCESS_KEY"] == "only-a-sandbox"
+    assert "only-a-sandbox" not in str([each for each in documents if each["kind"] != "Secret"])
+    sums = [
+        one(each, "StatefulSet")["spec"]["template"]["metadata"]["annotations"]["checksum/credentials"]
+        for each in (documents, render(changed))
+    ]
+    assert sums[0] != sums[1]
+
+
+def test_jobs_do_by_default_what_does_no_harm() -> None:
+    """Retention only plans, verify reads a sample, and nothing writes to the cluster."""
+    documents = render(single())
+    arguments = {
+        place.removeprefix("CronJob/acme-tandem-orders-"): container(pod)["args"]
+        for place, pod in pods(documents)
+        if place.startswith("CronJob/")
+    }
+    assert arguments == {
+        "retention": ["retention", "--master", "local[2,4]"],
+        "verify": ["verify", "--sample", "5%", "--master", "local[2,4]"],
+    }
+
+
+def test_jobs_get_their_arguments() -> None:
+    """Each option of the values becomes the command's, extra ones come last."""
+    arguments = {p.partition("-orders-")[2]: container(pod)["args"] for p, pod in pods(render(FULL)) if "-orders-" in p}
+    assert arguments["retention"] == ["retention", "--execute", "--horizon", "7d", "--master", "local[4,4]"]
+    drill = ["drill", "--topics", "customers", "--master", "local[2,4]", "--replication-factor", "1"]
+    assert arguments["drill"] == drill
+    assert arguments["check"] == ["check"]
+
+
+def test_jobs_of_many_pairs_do_not_start_at_once() -> None:
+    """The H of a schedule is another minute for each name, and the same one whenever it is rendered."""
+    schedules = [each["spec"]["schedule"] for each in of_kind(render(MATRIX["many"]), "CronJob")]
+    assert all(re.fullmatch(r"([0-9]|[1-5][0-9]) [0-9]+ \* \* \*", schedule) for schedule in schedules)
+    assert len(set(schedules)) > len(schedules) // 2
+
+
+def test_a_restore_has_a_name_per_revision() -> None:
+    """A Job can't be changed: each upgrade makes a new one, unless it is given a name."""
+    plain = one(render(MATRIX["restore"]), "Job")
+    named = one(render(single(restore={"enabled": True, "id": "may", "args": ["--suffix", ".x"]})), "Job")
+    assert plain["metadata"]["name"] == "acme-tandem-orders-restore-1"
+    assert named["metadata"]["name"] == "acme-tandem-orders-restore-may"
+    pod = plain["spec"]["template"]["spec"]
+    assert container(pod)["args"] == ["restore", "--suffix", ".restored", "--master", "local[2,4]"]
+
+
+def test_the_network_policy_lets_out_what_the_configuration_names() -> None:
+    """Ports of brokers and store come from the configuration; nobody gets in unless he is named."""
+    policy = one(render(TRY_OUT), "NetworkPolicy")["spec"]
+    assert policy["ingress"] == []
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53], [9092], [8333]]
+    full = of_kind(render(FULL), "NetworkPolicy")[0]["spec"]
+    assert [[port["port"] for port in rule["ports"]] for rule in full["egress"]] == [[53, 53], [9094], [443], [80]]
+    assert full["ingress"][0]["from"][0]["namespaceSelector"]
+    assert full["ingress"][0]["ports"] == [{"port": "http"}]
+
+
+def test_operator_mode_makes_no_job() -> None:
+    """All Spark jobs are the operator's; drivers may make pods, executors may not; both have the pair's files."""
+    documents = render(OPERATOR)
+    kinds = {document["kind"] for document in documents}
+    assert {"ScheduledSparkApplication", "SparkApplication", "Role", "RoleBinding"} <= kinds
+    assert not {"CronJob", "Job"} & kinds
+    application = one(documents, "SparkApplication")["spec"]
+    assert application["arguments"][-2:] == ["--master", "k8s://https://kubernetes.default.svc"]
+    assert application["driver"]["serviceAccount"] == "acme-tandem-orders-spark"
+    assert application["executor"]["serviceAccount"] == "acme-tandem-orders"
+    for part in ("driver", "executor"):
+        assert "file-kafka-ca" in str(application[part]["template"]["spec"]["volumes"])
+    accounts = of_kind(documents, "ServiceAccount")
+    assert all("iam.gke.io/gcp-service-account" in each["metadata"]["annotations"] for each in accounts)
+
+
+# The fields of the operator's objects that the chart uses, after the operator's CRDs (v1beta2). `template` of driver
+# and executor is a pod template, whose content the other tests look at.
+_SPARK_POD = {"cores", "memory", "memoryOverhead", "coreLimit", "serviceAccount", "template", "instances"}
+_APPLICATION = {
+    *("type", "pythonVersion", "mode", "sparkVersion", "image", "imagePullPolicy", "imagePullSecrets", "arguments"),
+    *("mainApplicationFile", "timeToLiveSeconds", "restartPolicy", "sparkConf", "driver", "executor"),
+}
+_SCHEDULED = {
+    *("schedule", "timeZone", "suspend", "concurrencyPolicy", "template"),
+    *("successfulRunHistoryLimit", "failedRunHistoryLimit"),
+}
+
+
+def test_the_operators_objects_have_the_fields_of_its_crds() -> None:
+    """No field that the operator does not know."""
+    documents = render(OPERATOR)
+    scheduled = of_kind(documents, "ScheduledSparkApplication")
+    assert len(scheduled) == 2
+    for document in scheduled:
+        assert set(document["spec"]) <= _SCHEDULED
+    for application in [one(documents, "SparkApplication")["spec"], *(each["spec"]["template"] for each in scheduled)]:
+        assert set(application) <= _APPLICATION
+        assert set(application["driver"]) <= _SPARK_POD - {"instances"}
+        assert set(application["executor"]) <= _SPARK_POD
+        assert all(isinstance(value, str) for value in application["sparkConf"].values())
+
+
+def notes(values: dict[str, Any], folder: Path) -> str:
+    """Return what helm would say after an installation: it shows notes only to whoever has a cluster."""
+    chart = folder / "chart"
+    shutil.copytree(CHART, chart)
+    text = (chart / "templates" / "NOTES.txt").read_text()
+    wrapped = '{{- define "notes" -}}' + text + '{{- end -}}\nnotes: {{ include "notes" . | toJson }}\n'
+    (chart / "templates" / "notes.yaml").write_text(wrapped)
+    words = ("--namespace", "backup", "--kube-version", "1.31.0", "--show-only", "templates/notes.yaml")
+    done = helm("template", "acme", str(chart), *words, values=values)
+    assert done.returncode == 0, done.stderr
+    return str(yaml.safe_load(done.stdout)["notes"])
+
+
+def test_the_notes_have_commands_to_copy(tmp_path: Path) -> None:
+    """For each pair, with the namespace and the names of its pods."""
+    said = notes(FULL, tmp_path)
+    for name in ("acme-tandem-orders", "acme-tandem-connect"):
+        assert f"kubectl -n backup exec {name}-0 -- tandem status" in said
+        assert f"kubectl -n backup exec -it {name}-0 -- tandem failover --wait" in said
+        assert f"kubectl -n backup logs -l tandem/pair={name}," in said
+        assert f"kubectl -n backup port-forward {name}-0 8080" in said
+    assert said.count("An upgrade restarts nothing by itself") == 1  # the other one is RollingUpdate
+    assert said.count("Retention only prints its plan") == 1
+    assert "WARNING" not in said
+
+
+def test_the_notes_warn(tmp_path: Path) -> None:
+    """Of credentials in values, whose own text they leave out, and of a restore that is still switched on."""
+    said = notes(merged(TRY_OUT, {"defaults": {"restore": {"enabled": True, "args": ["--yes"]}}}), tmp_path)
+    assert "WARNING: credentials stand in the values" in said
+    assert "restore.enabled is set" in said
+    assert "only-a-sandbox" not in said
+
+
+def test_lint() -> None:
+    """Helm itself finds nothing."""
+    done = helm("lint", str(CHART), "--strict", "--kube-version", "1.31.0", values=FULL)
+    assert done.returncode == 0, done.stdout
+
+
+def test_null_takes_out_what_the_chart_sets() -> None:
+    """For all pairs or for one: on a platform that chooses users there must be none."""
+    nothing = {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
+    for values in (single(**nothing), {**single(), "defaults": nothing}):
+        for _, pod in pods(render(values)):
+            assert pod["securityContext"].keys() == {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
