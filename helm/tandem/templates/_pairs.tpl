@@ -12,8 +12,9 @@ pair's own values over them) and config (the whole configuration file). Template
 {{- $pairs := list -}}
 {{- range $number, $own := .Values.pairs -}}
 {{- $place := printf "pairs[%d] (%s)" $number $own.name -}}
-{{- $settings := deepCopy $root.Values.defaults -}}
-{{- include "tandem.overlay" (dict "into" $settings "over" (omit $own "name")) -}}
+{{- $settings := include "tandem.own" $root | fromYaml -}}
+{{- include "tandem.overlay" (dict "into" $settings "over" (deepCopy $root.Values.defaults)) -}}
+{{- include "tandem.overlay" (dict "into" $settings "over" (omit (deepCopy $own) "name")) -}}
 {{- $pair := dict "root" $root "name" $own.name "place" $place "settings" $settings -}}
 {{- $_ := set $pair "fullname" (include "tandem.fullname" $pair) -}}
 {{- if hasKey $seen $pair.fullname -}}
@@ -26,14 +27,30 @@ pair's own values over them) and config (the whole configuration file). Template
 {{- end -}}
 {{- $_ := set $accounts $account $place -}}
 {{- include "tandem.checked" $pair -}}
-{{- $base := dict "log" (dict "format" "json") -}}
-{{- include "tandem.overlay" (dict "into" $base "over" $settings.config) -}}
-{{- include "tandem.overlay" (dict "into" $base "over" (dict "pair" $own.name "instance" "from-hostname")) -}}
-{{- $_ := set $base "http" (set (default dict $base.http) "listen" "0.0.0.0:8080") -}}
-{{- $_ := set $pair "config" $base -}}
+{{- $config := deepCopy $settings.config -}}
+{{- $set := dict "pair" $own.name "instance" "from-hostname" "http" (dict "listen" "0.0.0.0:8080") -}}
+{{- include "tandem.overlay" (dict "into" $config "over" $set) -}}
+{{- $_ := set $pair "config" $config -}}
 {{- $pairs = append $pairs (omit $pair "root") -}}
 {{- end -}}
 {{- dict "pairs" $pairs | toJson -}}
+{{- end -}}
+
+{{/* What lies below `defaults`: part of the chart, and still to be taken out by null. */}}
+{{- define "tandem.own" -}}
+config:
+  log: {format: json}
+podSecurityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{/*

@@ -1,17 +1,5 @@
 {{/* What the pods of a pair have in common. Each takes the pair's context. */}}
 
-{{- define "tandem.podSecurityContext" -}}
-{{- $context := dict "runAsNonRoot" true "runAsUser" 10001 "runAsGroup" 10001 "fsGroup" 10001 "fsGroupChangePolicy" "OnRootMismatch" "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- include "tandem.overlay" (dict "into" $context "over" .settings.podSecurityContext) -}}
-{{- toYaml $context -}}
-{{- end -}}
-
-{{- define "tandem.securityContext" -}}
-{{- $context := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
-{{- include "tandem.overlay" (dict "into" $context "over" .settings.securityContext) -}}
-{{- toYaml $context -}}
-{{- end -}}
-
 {{/* Nobody here talks to the cluster's API, so no token is mounted; cloud identities bring their own. */}}
 {{- define "tandem.podBasics" -}}
 serviceAccountName: {{ include "tandem.serviceAccountName" . }}
@@ -23,7 +11,7 @@ automountServiceAccountToken: false
 {{- define "tandem.placement" -}}
 enableServiceLinks: false
 securityContext:
-  {{- include "tandem.podSecurityContext" . | nindent 2 }}
+  {{- toYaml .settings.podSecurityContext | nindent 2 }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -78,7 +66,7 @@ envFrom:
   {{- end }}
 {{- end }}
 securityContext:
-  {{- include "tandem.securityContext" . | nindent 2 }}
+  {{- toYaml .settings.securityContext | nindent 2 }}
 volumeMounts:
   - name: config
     mountPath: /etc/tandem
