@@ -378,6 +378,10 @@ class Instance:
             details["reason"] = self._last.reason.value
         if newest is not None:
             details |= _details(newest)
+        # Of a generation that is built beside another one, too: what holds both back is told at once.
+        held = sorted({tp for report in reports for tp in report.held})
+        if held:
+            details["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in held[:_HELD_IN_HEARTBEAT])
         if self._watch.trouble is not None:
             details["store"] = self._watch.trouble
         if self._surveyor.trouble is not None:
@@ -511,8 +515,6 @@ def _details(report: PipelineReport) -> dict[str, str]:
         "base_remaining": str(report.base_remaining),
         "records": str(report.records),
     }
-    if report.held:
-        found["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in report.held[:_HELD_IN_HEARTBEAT])
     if report.trouble:
         found["trouble"] = "; ".join(report.trouble[:3])
     return found

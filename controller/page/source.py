@@ -39,6 +39,7 @@ _LINGER_S: Final = 300.0
 _WAIT_S: Final = 1.0
 _PAGE_S: Final = 5.0
 """A page is drawn at most so often: ten thousand partitions take half a second of a core."""
+_OLD_S: Final = 60.0
 
 
 class Watched(Protocol):
@@ -93,15 +94,23 @@ class PageSource:
         return {"/": self.page, "/history": self.history}
 
     def page(self) -> Answer:
-        """Return the status page."""
-        with self._lock:
-            now = time.monotonic()
-            if self._drawn is None or now - self._drawn_mono >= _PAGE_S:
-                self._drawn = Answer(
-                    body=page(self._content()), kind="text/html", headers={"Content-Security-Policy": policy()}
-                )
-                self._drawn_mono = time.monotonic()
-            return self._drawn
+        """Return the status page. While a new one is drawn, the last one will do for others, unless it is old."""
+        drawn = self._drawn
+        must_wait = drawn is None or time.monotonic() - self._drawn_mono >= _OLD_S
+        if not self._lock.acquire(blocking=must_wait) and drawn is not None:
+            return drawn
+        try:
+            return self._newest()
+        finally:
+            self._lock.release()
+
+    def _newest(self) -> Answer:
+        if self._drawn is None or time.monotonic() - self._drawn_mono >= _PAGE_S:
+            self._drawn = Answer(
+                body=page(self._content()), kind="text/html", headers={"Content-Security-Policy": policy()}
+            )
+            self._drawn_mono = time.monotonic()
+        return self._drawn
 
     def history(self) -> Answer:
         """Return what happened, as `tandem history -o json` does, as far as it is read: `unread` says what is not."""

@@ -15,6 +15,11 @@ from controller.turns import Turn
 _TICKS: Final = 4
 _LEAST_WIDTH: Final = 0.4
 _LABELLED: Final = 2.5
+_WORDED: Final = 24.0
+#: Pixels of an instance's name, of a bar with its gap, and between two instances.
+NAME_PX: Final = 21
+BAR_PX: Final = 27
+GAP_PX: Final = 6
 _STEPS: Final = (
     *(timedelta(seconds=s) for s in (1, 2, 5, 10, 15, 30)),
     *(timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30)),
@@ -34,18 +39,27 @@ class Stretch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A stretch of a generation. `x` and `width` are percents of the picture's width, `lane` counts from 0.
+    """A stretch of a generation. `x` and `width` are percents of the picture's width, `y` is in pixels.
 
     `label` is empty where there is no room. `told` says it all in words.
     """
 
     stretch: Stretch
-    lane: int
+    y: int
     x: float
     width: float
     label: str
     tainted: bool
     told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The place of one instance; `y` and `height` in pixels, without its name above."""
+
+    name: str
+    y: int
+    height: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +80,10 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The picture. `told` is all of it in words, a line for each generation."""
+    """The picture, `height` pixels high without the axis. `told` is all of it in words, a line for each generation."""
 
-    lanes: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    height: int
     bars: tuple[Bar, ...]
     handovers: tuple[Handover, ...]
     ticks: tuple[Tick, ...]
@@ -80,16 +95,45 @@ def timeline(turns: Sequence[Turn], instances: Sequence[str], now: datetime) -> 
     if not turns:
         return None
     turns = sorted(turns, key=lambda turn: turn.generation)
-    lanes = tuple(dict.fromkeys([*instances, *(turn.instance for turn in turns)]))
+    tracks = _tracks(turns, instances)
+    lanes: dict[str, Lane] = {}
+    height = 0
+    for name, rows in tracks.items():
+        lanes[name] = Lane(name=name, y=height + NAME_PX, height=BAR_PX * len(rows))
+        height += NAME_PX + BAR_PX * len(rows) + GAP_PX
     start = min(turn.claimed_at for turn in turns)
     scale = _Scale(start, max(now, start + timedelta(seconds=1)))
     return Timeline(
-        lanes=lanes,
-        bars=tuple(bar for turn in turns for bar in _bars(turn, lanes.index(turn.instance), scale)),
+        lanes=tuple(lanes.values()),
+        height=height,
+        bars=tuple(
+            bar
+            for name, rows in tracks.items()
+            for row, its in enumerate(rows)
+            for turn in its
+            for bar in _bars(turn, lanes[name].y + BAR_PX * row, scale)
+        ),
         handovers=tuple(_handovers(turns, scale)),
         ticks=tuple(_ticks(scale)),
         told=tuple(_told(turn, now) for turn in turns),
     )
+
+
+def _tracks(turns: Sequence[Turn], instances: Sequence[str]) -> dict[str, list[list[Turn]]]:
+    """Return each instance's turns in rows, so that none hides another: an instance may build beside its own turn."""
+    found: dict[str, list[list[Turn]]] = {name: [[]] for name in instances}
+    for turn in turns:
+        rows = found.setdefault(turn.instance, [[]])
+        free = next((row for row in rows if not row or _over(row[-1], turn.claimed_at)), None)
+        if free is None:
+            rows.append([turn])
+        else:
+            free.append(turn)
+    return found
+
+
+def _over(turn: Turn, moment: datetime) -> bool:
+    return turn.ended_at is not None and turn.ended_at <= moment and turn.state is None
 
 
 class _Scale:
@@ -101,7 +145,7 @@ class _Scale:
         return round(100 * min(1.0, max(0.0, share)), 2)
 
 
-def _bars(turn: Turn, lane: int, scale: _Scale) -> Iterator[Bar]:
+def _bars(turn: Turn, y: int, scale: _Scale) -> Iterator[Bar]:
     until = turn.ended_at or scale.end
     moments = (
         (Stretch.READING, turn.claimed_at, turn.completed_at or until),
@@ -116,21 +160,21 @@ def _bars(turn: Turn, lane: int, scale: _Scale) -> Iterator[Bar]:
         width = max(_LEAST_WIDTH, scale.at(end) - x)
         yield Bar(
             stretch=stretch,
-            lane=lane,
+            y=y,
             x=min(x, 100 - width),
             width=round(width, 2),
-            label=_label(turn, stretch) if width >= _LABELLED else "",
+            label=_label(turn, stretch, width),
             tainted=turn.tainted and stretch is Stretch.ACTIVE,
             told=f"generation {turn.generation} of {turn.instance}: {stretch.value} for {duration(end - begin)}",
         )
 
 
-def _label(turn: Turn, stretch: Stretch) -> str:
-    if stretch is Stretch.READING and turn.completed_at is None:
-        return str(turn.generation)
-    if stretch is not Stretch.ACTIVE:
+def _label(turn: Turn, stretch: Stretch, width: float) -> str:
+    named = stretch is Stretch.ACTIVE or (stretch is Stretch.READING and turn.completed_at is None)
+    if not named or width < _LABELLED:
         return ""
-    return f"{turn.generation} tainted" if turn.tainted else str(turn.generation)
+    wide = stretch is Stretch.ACTIVE and turn.tainted and width >= _WORDED
+    return f"{turn.generation} tainted" if wide else str(turn.generation)
 
 
 def _handovers(turns: Sequence[Turn], scale: _Scale) -> Iterator[Handover]:

@@ -141,6 +141,28 @@ def test_a_crowd_draws_one_page(config: Config, watched: Watched, asked: dict[st
     site.close()
 
 
+def test_while_a_page_is_drawn_the_last_one_will_do(
+    config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are few, and probes need one: nobody waits for a page that is being drawn, unless the last is old."""
+    del asked
+    site = PageSource(config)
+    site.show(watched)
+    first = site.page()
+    monkeypatch.setattr(source, "_PAGE_S", 0.0)
+    with site._lock:
+        assert site.page() is first
+        monkeypatch.setattr(source, "_OLD_S", 0.0)
+        found: list[Any] = []
+        late = threading.Thread(target=lambda: found.append(site.page()))
+        late.start()
+        late.join(0.2)
+        assert not found
+    late.join(SOON_S)
+    assert found[0] is not first
+    site.close()
+
+
 def test_store_and_brokers_hang_and_the_page_comes(
     config: Config, watched: Watched, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,8 +51,10 @@ def test_a_turn_is_read_active_sealed() -> None:
     new = turn(2, "b", 3, 4)
     line = timeline([new, old], ["a", "b"], START + timedelta(hours=10))
     assert line is not None
-    assert line.lanes == ("a", "b")
-    assert [(bar.stretch, bar.lane, bar.x, bar.width, bar.label) for bar in line.bars] == [
+    assert [(lane.name, lane.y, lane.height) for lane in line.lanes] == [("a", 21, 27), ("b", 75, 27)]
+    assert line.height == 108
+    lanes = {lane.y: number for number, lane in enumerate(line.lanes)}
+    assert [(bar.stretch, lanes[bar.y], bar.x, bar.width, bar.label) for bar in line.bars] == [
         (Stretch.READING, 0, 0, 10, ""),
         (Stretch.ACTIVE, 0, 10, 40, "1"),
         (Stretch.SEALED, 0, 50, 10, ""),
@@ -113,7 +115,7 @@ def test_a_clock_that_went_back_draws_no_nonsense() -> None:
     """A stretch that would end before it begins is left out; an unknown instance gets a lane of its own."""
     line = timeline([turn(1, "x", 2, 1, 0)], ["a", "b"], START + timedelta(hours=1))
     assert line is not None
-    assert line.lanes == ("a", "b", "x")
+    assert [lane.name for lane in line.lanes] == ["a", "b", "x"]
     assert all(bar.width > 0 for bar in line.bars)
 
 
@@ -143,3 +145,29 @@ def test_turns_come_from_chains(tmp_path: Path) -> None:
     assert found.sealed_at is not None
     assert found.ended_at is not None
     assert found.claimed_at < found.sealed_at <= found.ended_at
+
+
+def test_a_turn_beside_its_own_has_a_row_of_its_own() -> None:
+    """An instance whose peer is gone builds the next generation beside its turn: neither hides the other."""
+    turns = [turn(1, "a", 0, 1, 2, ended=3, state=None), turn(2, "a", 4, 5), turn(3, "a", 6), turn(4, "b", 7)]
+    line = timeline(turns, ["a", "b"], START + timedelta(hours=10))
+    assert line is not None
+    assert {bar.told[:12]: bar.y for bar in line.bars} == {
+        "generation 1": 21,
+        "generation 2": 21,
+        "generation 3": 48,
+        "generation 4": 102,
+    }
+    assert [lane.height for lane in line.lanes] == [54, 27]
+
+
+def test_a_label_fits_its_bar() -> None:
+    """Where there is no room for the word, the pattern and the legend say it."""
+    wide, narrow = (
+        timeline([turn(1, "a", 0, 0, tainted=True), turn(2, "b", start, start, tainted=True)], ["a", "b"], now)
+        for start, now in ((5, START + timedelta(hours=10)), (9, START + timedelta(hours=10)))
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert [bar.label for bar in wide.bars if bar.label] == ["1 tainted", "2 tainted"]
+    assert [bar.label for bar in narrow.bars if bar.label] == ["1 tainted", "2"]
