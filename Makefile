@@ -47,7 +47,7 @@ mutation: setup ## Change the pure core one expression at a time and see who not
 	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/pip install --quiet -e '.[mutation]'
 	@$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
-chart-test: setup ## Render the Helm chart in many ways and check it; needs Go the first time
+chart-test: setup ## Render the Helm chart in many ways, check it and its alerts; needs Go the first time
 	@bash scripts/chart-tools.sh
 	@$(BIN)/pytest tests/chart -n $(JOBS) $(PYTEST)
 

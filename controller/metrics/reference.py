@@ -15,7 +15,8 @@ _HEAD: Final = f"""\
 
 Each instance serves `/metrics` for Prometheus where `http.listen` says, in the text format or OpenMetrics, as the
 scraper asks. A scrape shows what the instance knows anyway: it asks neither the store nor the brokers, and is answered
-while either of them hangs, and while the instance still waits for them at its start.
+while either of them hangs, and while the instance still waits for them at its start. Whoever reaches the port can read
+it: it has names of topics, and no secrets.
 
 All carry the labels {" and ".join(f"`{name}`" for name in COMMON)}. Labels hold names of topics, states and numbers of
 generations, never messages. What is not known is left out, not zero. Times of day are seconds since the epoch by the

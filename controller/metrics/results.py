@@ -6,7 +6,6 @@ import threading
 
 import structlog
 
-from backup_avro.errors import TandemError
 from controller.metrics.picture import Results
 from sink.chain.outcomes import OutcomeReader
 from sink.object_store.base import ObjectStore
@@ -43,8 +42,8 @@ class ResultsWatch:
         while not self._stopped.is_set():
             try:
                 self._results = Results(known=True, last=self._reader.refresh())
-            except TandemError as error:
-                if not self._failing:
+            except Exception as error:  # noqa: BLE001 (a thread that ended would show the last results for ever)
+                if not self._failing and not self._stopped.is_set():
                     _LOG.warning("cannot read the results of jobs, trying again", error=str(error))
                 self._failing = True
             else:

@@ -7,16 +7,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from confluent_kafka import KafkaError, Message
 from doubles import MemoryStore
 from pipelines import Bench, Log, through
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
-from sights import sight
+from sights import message, sight
 
 from backup_avro.outcome import Outcome, OutcomeKind
+from controller.coordination import Bulletin, CoordinationTopic
 from controller.metrics.catalogue import COMMON, METRICS
 from controller.metrics.catalogue import Kind as MetricKind
 from controller.metrics.collector import Detail, Page
@@ -31,6 +34,7 @@ from sink.object_store import ObjectStore, open_store
 from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase
 from sink.reading import PartitionReading
+from sink.source.cluster import ClusterAdmin
 
 NOW = 1_800_000_000.0
 ROOT = Path(__file__).parents[2]
@@ -300,6 +304,26 @@ def test_how_long_the_last_handover_took(store: ObjectStore) -> None:
     reader.refresh()
     took = (first.writer.state.sealed_at or 0) - (second.writer.state.completed_at or 0)
     assert last_handover_ms(reader.history()) == took >= 0
+
+
+def test_the_coordination_topic_fails_until_it_was_read_and_takes_messages() -> None:
+    """A message that did not get through counts until the next one does."""
+    identity = message()
+    topic = CoordinationTopic(
+        {"bootstrap.servers": "localhost:1"},
+        topic="coordination",
+        replication_factor=1,
+        admin=cast("ClusterAdmin", None),
+        bulletin=Bulletin(pair=PAIR, me="a", peer="b", incarnation="a-1"),
+        identity=identity,
+    )
+    assert topic.failing
+    topic._caught_up.set()
+    assert not topic.failing
+    topic._delivered(KafkaError(KafkaError._MSG_TIMED_OUT), cast("Message", None))
+    assert topic.failing
+    topic._delivered(None, cast("Message", None))
+    assert not topic.failing
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
