@@ -73,6 +73,11 @@ def show(
                     _table(table)
 
 
+def status_line(text: str) -> None:
+    """Print one line on stdout, whatever `text` holds, for monitoring: `OK - all is well|lag=0`."""
+    _print(printable(log.redact(" ".join(text.split()))), sys.stdout)
+
+
 def note(text: str) -> None:
     """Tell people something, on stderr."""
     _print(printable(log.redact(text), lines=True), sys.stderr)
