@@ -70,11 +70,14 @@ def read_chains(reader: ChainReader) -> Chains:
     return Chains(generations=found, newest=reader.newest, damaged=damaged)
 
 
-def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
-    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead."""
+def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: ChainReader | None = None) -> Sight:
+    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
+
+    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="brokers") as pool:
         asked = None if s3_only else pool.submit(_ask_brokers, config)
-        chains = read_chains(ChainReader(store, config.pair))
+        chains = read_chains(reader or ChainReader(store, config.pair))
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         answer = _Answer() if asked is None else asked.result()

@@ -6,7 +6,7 @@ is None, never guessed. All times are ms by the store's clock: instances stamp t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backup_avro import coverage
@@ -132,8 +132,7 @@ class Sight:
     @property
     def active(self) -> Generation | None:
         """The newest generation that is COMPLETE and takes records; its owner is the Active."""
-        found = [g for g in self.generations if g.complete and not g.sealed]
-        return max(found, key=lambda g: g.number, default=None)
+        return active_of(self.generations)
 
     @property
     def building(self) -> list[Generation]:
@@ -180,6 +179,12 @@ class Sight:
             cluster_id=generation.claim.cluster_id,
             topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
         )
+
+
+def active_of(generations: Iterable[Generation]) -> Generation | None:
+    """Return the newest generation that is COMPLETE and takes records; None if there is none."""
+    found = [g for g in generations if g.complete and not g.sealed]
+    return max(found, key=lambda g: g.number, default=None)
 
 
 def stands_at(generation: Generation) -> int | None:

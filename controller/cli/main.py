@@ -29,9 +29,13 @@ from controller.cli.context import ConfigOption, Invocation, SetOption
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
+    "list": "Show the pairs below a root.",
     "status": "Show both instances, their lag, and what can be restored.",
+    "wait": "Wait until the pair is as it should be.",
     "check": "Say in one line whether all is well, for Nagios and its kin.",
+    "describe": "Show everything that is stored of a generation or a topic.",
     "failover": "Ask the other instance to take its turn now.",
+    "switchover": "The same as failover, under its other name.",
     "history": "Show claims, completions, handovers and clearings.",
     "coordination": "Look at the coordination topic.",
     "catch-up": "Have Spark read what a new generation still lacks.",
@@ -47,6 +51,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sandbox": "Start and stop a local Kafka and S3 to try things.",
     "demo": "Back up, hand over and restore a real topic, as a story.",
 }
+# Other names of commands, because people look for them.
+ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
 _INTERRUPTED: Final = 130
 # Its exit codes are those of a monitoring plugin, where 2 is an alarm: what can't be found out is 3.
 _PROBE: Final = "check"
@@ -115,7 +121,7 @@ def _tandem(
 def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
     command = typer.main.get_group(app)
     for name, summary in COMMANDS.items():
-        module = f"{package}.{name.replace('-', '_')}"
+        module = f"{package}.{ALIASES.get(name, name).replace('-', '_')}"
         if importlib.util.find_spec(module) is not None:
             command.add_command(_Deferred(name=name, summary=summary, module=module))
     return command

@@ -177,12 +177,12 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert (first["restore"]["generation"], first["restore"]["lag"]) == (1, 0)
     assert {one["instance"]: one["role"] for one in first["instances"]} == {"a": "Active", "b": "Passive"}
     [generation] = first["generations"]
-    assert (generation["state"], generation["records"], generation["partitions_complete"]) == ("COMPLETE", RECORDS, 3)
-    assert sum(place["log_end"] for place in generation["positions"]) == RECORDS
+    assert (generation["state"], generation["records"], generation["partitionsComplete"]) == ("COMPLETE", RECORDS, 3)
+    assert sum(place["logEnd"] for place in generation["positions"]) == RECORDS
     assert all(place["lag"] == 0 for place in generation["positions"])
 
     silent = pair.tandem("failover")
-    assert silent.returncode == 2
+    assert silent.returncode == 5
     assert "a is Active with generation 1; b shall build generation 2 and take over" in silent.stderr
     assert "run it again with --yes" in silent.stderr
 
@@ -191,8 +191,8 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
     told = json.loads(done.stdout)
-    assert (told["kind"], told["stage"], told["timed_out"]) == ("Failover", "done", False)
-    assert [told[key] for key in ("from_instance", "from_generation", "to_instance", "to_generation")] == [
+    assert (told["kind"], told["stage"], told["timedOut"]) == ("Failover", "done", False)
+    assert [told[key] for key in ("fromInstance", "fromGeneration", "toInstance", "toGeneration")] == [
         "a",
         1,
         "b",
@@ -381,4 +381,4 @@ def test_repair_asks_for_a_new_generation(running: Pair, s3: S3Server) -> None:
     assert victim in [finding["where"] for finding in document["findings"]]
     assert (document["repair"]["asked"], document["repair"]["generation"]) == (True, number + 1)
     running.wait_until("the new generation", lambda found: found["restore"]["generation"] == number + 1)
-    assert running.status()["last_verify"]["clean"] is False
+    assert running.status()["lastVerify"]["clean"] is False
