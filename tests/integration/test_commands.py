@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import documents
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -61,8 +62,8 @@ class Pair:
         process.wait(60)
 
     def tandem(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
+        """Run a command to its end. What it prints for scripts is as its schema says."""
+        done = subprocess.run(
             [sys.executable, "-c", _MAIN, *arguments],
             env={**self.environ, "TANDEM_CONFIG": str(self.config)},
             stdin=stdin,
@@ -71,6 +72,8 @@ class Pair:
             timeout=120,
             check=False,
         )
+        documents.check_output(arguments, done.stdout)
+        return done
 
     def status(self) -> dict[str, Any]:
         """The status document, however healthy."""
@@ -262,6 +265,26 @@ def test_brokers_that_are_down(running: Pair) -> None:
         assert failed.returncode == 1
         assert "no Kafka broker answers at 127.0.0.1:1" in failed.stderr
         assert "what to do:" in failed.stderr
+
+
+def test_commands_that_scripts_use(running: Pair) -> None:
+    """A running pair is OK with figures, steady, listed and described; brokers that are down cost only the lag."""
+    steady = running.tandem("wait", "--for", "steady", "--for", "role=a:Active", "--for", "generation=1", "-o", "json")
+    assert steady.returncode == 0, steady.stderr
+    checked = running.tandem("check", "--lag-warning", "1000", "--commit-age-critical", "1h")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.startswith(f"OK - pair {running.name}: generation 1 restores up to ")
+    assert "lag 0, a is Active|lag=0;1000 " in checked.stdout
+    down = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert running.tandem("check", *down).returncode == 0
+    assert running.tandem("check", "--lag-warning", "1000", *down).returncode == 3
+    late = running.tandem("wait", "--for", "role=b:Active", "--timeout", "1s")
+    assert (late.returncode, "b is Passive" in late.stderr) == (4, True)
+    listed = json.loads(running.tandem("list", "-o", "json").stdout)
+    [mine] = [one for one in listed["pairs"] if one["pair"] == running.name]
+    assert (mine["active"], mine["generations"], mine["records"]) == ("a", [1], RECORDS)
+    found = json.loads(running.tandem("describe", running.topic, "-o", "json").stdout)
+    assert found["copies"][0]["stored"]["records"] == RECORDS
 
 
 def test_a_topic_full_of_surprises(running: Pair) -> None:

@@ -137,7 +137,8 @@ def test_the_table_of_instances(store: ObjectStore, capsys: pytest.CaptureFixtur
     assert "reading; without the compiled transcoder, slow" in drawn(store, listening(slow), capsys)
     text = drawn(store, heard, capsys)
     assert re.search(
-        r"^a +Catch-up +[23]\S*s ago +01234567 +- +5  scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
+        r"^a +Catch-up +[23]\S* ago +01234567 +- +5  "
+        r"scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
         text,
         re.MULTILINE,
     )
