@@ -89,7 +89,7 @@ class Report:
 def check(found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Report:
     """Return what is to be reported of one look. `ran` are the last verification and the last drill."""
     figures = tuple(_figures(found, ran, limits))
-    findings = [*_faults(found), *_exceeded(figures, found), *_runs(found.at, ran, limits)]
+    findings = [*_faults(found), *_paused(found), *_exceeded(figures, found), *_runs(found.at, ran, limits)]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return Report(
         severity=findings[0].severity if findings else Severity.OK,
@@ -105,6 +105,19 @@ def _faults(found: Overview) -> Iterator[Finding]:
             continue  # The store alone suffices; `_exceeded` names what a limit was set on.
         severity = Severity.CRITICAL if problem.fault in _CRITICAL else Severity.WARNING
         yield Finding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
+
+
+def _paused(found: Overview) -> Iterator[Finding]:
+    """A pause is on purpose, and yet nobody would take over: that must not be forgotten."""
+    pause = found.pause
+    if pause is not None:
+        why = f" ({pause.reason})" if pause.reason else ""
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"paused by {pause.by} for another {duration(pause.left_s)}{why}",
+            remedy="`tandem resume` ends it",
+        )
 
 
 # --- figures and limits -----------------------------------------------------------------------------------------------

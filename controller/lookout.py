@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from backup_avro.coverage import Guarded
 from backup_avro.errors import TandemError
 from backup_avro.fold import Generation
+from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
 from sink.chain import pins
+from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
@@ -80,9 +82,11 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: C
         chains = read_chains(reader or ChainReader(store, config.pair))
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
+        newest_pause = PauseReader(store, config.pair).refresh()
         answer = _Answer() if asked is None else asked.result()
+    at = now_ms(store)
     return Sight(
-        at=now_ms(store),
+        at=at,
         pair=config.pair,
         root=store.url,
         instances=config.instances,
@@ -92,6 +96,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: C
         damaged=chains.damaged,
         pins=held,
         releases=releases,
+        pause=in_force(newest_pause, at),
         voices=None if answer.listener is None else answer.listener.voices(),
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,

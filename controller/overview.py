@@ -18,7 +18,7 @@ from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
-from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
+from controller.verdict import Problem, chosen, paused, problems, progress, some, troubles_of
 from sink.chain.pins import Pin
 
 
@@ -153,6 +153,17 @@ class RequestStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseStatus:
+    """Who asked that nobody claims a generation by itself, until when. `left_s` is what is left of it."""
+
+    at: datetime
+    until: datetime
+    left_s: float
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The whole document. `healthy` is the absence of problems. `requests` are those in force, if anybody listened."""
 
@@ -164,6 +175,7 @@ class Overview:
     notes: tuple[str, ...]
     restore: RestoreStatus | None
     requests: tuple[RequestStatus, ...]
+    pause: PauseStatus | None
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
 
@@ -181,6 +193,7 @@ def overview(seen: Sight) -> Overview:
         notes=tuple(_notes(seen)),
         restore=_restore(seen),
         requests=tuple(_request(seen, asked) for asked in seen.pending),
+        pause=_pause(seen),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -468,6 +481,19 @@ def _restore(seen: Sight) -> RestoreStatus | None:
     )
 
 
+def _pause(seen: Sight) -> PauseStatus | None:
+    pause = seen.pause
+    if pause is None or pause.until is None:
+        return None
+    return PauseStatus(
+        at=moment(pause.at),
+        until=moment(pause.until),
+        left_s=max(0.0, (pause.until - seen.at) / 1000),
+        by=pause.by,
+        reason=pause.reason,
+    )
+
+
 def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
     return RequestStatus(
         by=asked.instance,
@@ -481,6 +507,9 @@ def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
 
 def _notes(seen: Sight) -> Iterator[str]:
     base = chosen(seen)
+    pause = paused(seen)
+    if pause is not None:
+        yield f"{pause}: nobody takes a turn, or takes over, by itself; a turn that has begun goes to its end"
     for generation in seen.generations:
         number = generation.number
         if base is not None and generation in seen.building:

@@ -13,6 +13,7 @@ from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause
 from backup_avro.release import Release
 from controller.observation import Policy
 from sink.chain.pins import Pin
@@ -111,7 +112,7 @@ class Sight:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
-    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender.
+    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
     """
 
     at: int
@@ -124,6 +125,7 @@ class Sight:
     damaged: Mapping[int, str] = field(default_factory=dict)
     pins: Sequence[Pin] = ()
     releases: tuple[Release, ...] = ()
+    pause: Pause | None = None
     voices: Mapping[str, Voice] | None = None
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None

@@ -10,7 +10,9 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause
 from backup_avro.release import Release
+from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 
@@ -22,7 +24,7 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
 
-    `releases` are read as long as there is a sealed generation, which they might be about.
+    `releases` are read as long as there is a sealed generation, which they might be about. `pause` is the newest one.
     """
 
     began_mono: float
@@ -30,6 +32,7 @@ class StoreView:
     newest: int
     grew_mono: dict[str, float]
     releases: tuple[Release, ...] = ()
+    pause: Pause | None = None
 
 
 class StoreWatch:
@@ -38,6 +41,7 @@ class StoreWatch:
     def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
         self._reader = reader
         self._releases = ReleaseReader(reader.store, reader.pair)
+        self._pauses = PauseReader(reader.store, reader.pair)
         self._interval_s = interval_s
         self._wake_others = wake
         self._wake = threading.Event()
@@ -93,6 +97,8 @@ class StoreWatch:
         began = time.monotonic()
         first = self._view is None
         generations = []
+        # Before the chains: who sees a claim that was made after a pause has seen the pause as well.
+        pause = self._pauses.refresh()
         for state in self._reader.refresh(tolerant=True):
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
@@ -110,5 +116,6 @@ class StoreWatch:
             newest=self._reader.newest,
             grew_mono=dict(self._grew),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
+            pause=pause,
         )
         self._wake_others.set()

@@ -28,7 +28,7 @@ from controller.describe import (
     TopicStored,
 )
 from controller.handover import Stage, Step
-from controller.overview import GenerationStatus, InstanceStatus, RequestStatus, RestoreStatus, State
+from controller.overview import GenerationStatus, InstanceStatus, PauseStatus, RequestStatus, RestoreStatus, State
 from controller.roster import PairSummary
 from controller.sandbox.server import ServerState
 from controller.verdict import Fault, Problem
@@ -68,6 +68,7 @@ class Status(TypedDict):
     notes: Sequence[str]
     restore: RestoreStatus | None
     requests: Sequence[RequestStatus]
+    pause: PauseStatus | None
     instances: Sequence[InstanceStatus]
     generations: Sequence[GenerationStatus]
     lastVerify: Run | None
@@ -211,7 +212,7 @@ class Built(TypedDict):
 
 
 class Failover(TypedDict):
-    """`tandem failover` and `switchover`. `built` is there when --wait saw it done."""
+    """`tandem failover`, `switchover` and `reinit`. `built` is there when --wait saw it done."""
 
     pair: str
     requestId: str
@@ -227,6 +228,18 @@ class Failover(TypedDict):
     seconds: float
     cost: Cost
     built: Built | None
+
+
+class Pause(TypedDict):
+    """`tandem pause` and `resume`. `number` counts both."""
+
+    pair: str
+    paused: bool
+    number: int
+    at: datetime
+    until: datetime | None
+    by: str
+    reason: str
 
 
 class Checkpoint(TypedDict):
@@ -775,6 +788,9 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "check": (("Check", Check),),
     "describe": (("GenerationDescription", GenerationDescription), ("TopicDescription", TopicDescription)),
     "failover": (("Failover", Failover),),
+    "reinit": (("Failover", Failover),),
+    "pause": (("Pause", Pause),),
+    "resume": (("Pause", Pause),),
     "history": (("History", History),),
     "coordination tail": (("CoordinationMessage", CoordinationMessage),),
     "catch-up": (("CatchUp", CatchUp),),

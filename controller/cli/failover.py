@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -50,7 +50,7 @@ def failover(
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Ask a silent instance too, or beside a build that never ends.")
+        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
@@ -61,37 +61,54 @@ def failover(
     It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
     seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
 
-    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, or the instance is
-    silent (the last two can be overruled with --force). Exit code 4 if --wait ran out; the request stays in force.
+    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
+    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --wait ran out; the request
+    stays in force.
+    """
+    timeout_s = span("--timeout", timeout).total_seconds()
+    take_turn(
+        load(context, config, overrides),
+        lambda _: to,
+        reason=one_line(reason, otherwise="manual failover"),
+        force=force,
+        yes=yes,
+        wait_s=timeout_s if wait else None,
+        form=output_,
+    )
+
+
+def take_turn(
+    settings: Config,
+    whom: Callable[[Sight], str | None],
+    *,
+    reason: str,
+    force: bool,
+    yes: bool,
+    wait_s: float | None,
+    form: OutputFormat,
+) -> None:
+    """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
+
+    Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
     """
     from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
 
-    timeout_s = span("--timeout", timeout).total_seconds()
-    settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
         seen = _look(settings, store)
-        asked = plan(seen, to=to, force=force)
+        asked = plan(seen, to=whom(seen), force=force)
         output.note("\n".join(_costs(asked)))
         if not yes:
             consent(_question(asked), yes=yes)
             seen = _look(settings, store)
-            again = plan(seen, to=to, force=force)
+            again = plan(seen, to=whom(seen), force=force)
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
-        _carry_out(
-            settings,
-            store,
-            seen,
-            asked,
-            reason=one_line(reason, otherwise="manual failover"),
-            wait_s=timeout_s if wait else None,
-            form=output_,
-        )
+        _carry_out(settings, store, seen, asked, reason=reason, wait_s=wait_s, form=form)
     finally:
         store.close()
 
@@ -182,7 +199,8 @@ def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> 
         incarnation=str(uuid.uuid4()),
         cluster_id=asked.cluster_id,
         request_id=uuid.uuid4().hex,
-        at=now_ms(store),
+        # Not before the pause that it overrules: two processes read the store's clock to the second.
+        at=max(now_ms(store), 0 if asked.paused_at is None else asked.paused_at),
         target=asked.target,
         generation=asked.generation,
         reason=reason,

@@ -156,6 +156,8 @@ def checkpoint(store: ObjectStore) -> None:
         (["checkpoint", "delete", "first"], 0),
         (["records", "--topic", "orders", "--key", "key-3"], 0),
         (["config", "show"], 0),
+        (["pause", "--for", "1h"], 0),
+        (["resume"], 0),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
