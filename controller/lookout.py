@@ -48,20 +48,23 @@ class Chains:
     damaged: dict[int, str]
 
 
-def store_for_looking(config: Config) -> ObjectStore:
-    """Open the store with less patience than an instance has: a person waits for the answer."""
+def store_for_looking(config: Config, *, root: str | None = None) -> ObjectStore:
+    """Open the store with less patience than an instance has: a person waits for the answer.
+
+    `root` is what `--root` says instead of the configuration.
+    """
     settings = store_settings(config)
     # A retry is no news here: either it helps, or the error says it all.
     logging.getLogger("stamina").setLevel(logging.ERROR)
     return open_store(
-        config.store.root,
+        config.store.root if root is None else root,
         replace(
             settings,
             connect_timeout=min(_STORE_CONNECT_S, settings.connect_timeout),
             read_timeout=min(_STORE_READ_S, settings.read_timeout),
             attempts=_STORE_ATTEMPTS,
         ),
-        place="store.root",
+        place="store.root" if root is None else "--root",
     )
 
 

@@ -20,7 +20,7 @@ class Prepared:
     """A plan held against the target.
 
     `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
-    end and wanted the same topics. `present`: records that are loaded already.
+    end and wanted the same topics. `present`: records that are loaded already. `refused` says why it may not be done.
     """
 
     plan: RestorePlan
@@ -28,13 +28,15 @@ class Prepared:
     resumes: PlanState | None
     displaces: tuple[PlanState, ...]
     present: int
+    refused: RefusedError | None = None
 
 
-def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
+def prepare(reader: ChainReader, target: Target, options: Options, *, only_look: bool = False) -> Prepared:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
-    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else.
+    is resumed even though the backup has grown. Raises RefusedError if the target holds anything else; who wants to
+    `only_look` gets the plan with the reason instead.
     """
     # Before the logs' ends are: what it speaks of lies below them.
     found = target.progress(settled=False)
@@ -74,6 +76,17 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
                 displaces=tuple(other for other in rivals if other is not state),
                 present=sum(item.records for item in present(found, again, targets)),
             )
+    refused: RefusedError | None = None
+    try:
+        _refuse_unless_new(found, plan, targets)
+    except RefusedError as error:
+        if not only_look:
+            raise
+        refused = error
+    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0, refused=refused)
+
+
+def _refuse_unless_new(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
     for topic in plan.topics:
         existing = targets.get(topic.target)
         if existing is not None:
@@ -84,7 +97,6 @@ def prepare(reader: ChainReader, target: Target, options: Options) -> Prepared:
             "this very plan was restored into these topics before, and then their records were deleted",
             remedy="delete the topics as well, or restore into others",
         )
-    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0)
 
 
 def _exactly(
@@ -170,4 +182,5 @@ def describe(prepared: Prepared, *, now: int) -> dict[str, object]:
     document = restore_plan.describe(prepared.plan, prepared.targets, now=now)
     document["resumes"] = prepared.resumes is not None
     document["present"] = prepared.present
+    document["refused"] = None if prepared.refused is None else str(prepared.refused)
     return document

@@ -15,6 +15,7 @@ from controller.cli import output
 from controller.cli.asking import asker, one_line
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
 
@@ -107,7 +108,7 @@ def create(
     _conclude(stands)
 
 
-@app.command("list")
+@app.command("list", epilog=examples("tandem checkpoint list -c a.yaml", "tandem checkpoint list -o json"))
 def list_(
     context: typer.Context,
     config: ConfigOption = None,
@@ -148,7 +149,11 @@ def list_(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tandem checkpoint show before-migration -c a.yaml", "tandem checkpoint show before-migration -o json"
+    )
+)
 def show(
     context: typer.Context,
     id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
@@ -178,7 +183,7 @@ def show(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-@app.command()
+@app.command(epilog=examples("tandem checkpoint delete before-migration -c a.yaml"))
 def delete(
     context: typer.Context,
     id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],

@@ -376,7 +376,7 @@ class PlannedTopic(TypedDict):
 
 
 class RestorePlan(TypedDict):
-    """`tandem restore --dry-run`."""
+    """`tandem restore --dry-run`. `refused` says why it may not be done, null if it may."""
 
     dryRun: Literal[True]
     pair: str
@@ -390,6 +390,7 @@ class RestorePlan(TypedDict):
     warnings: Sequence[str]
     resumes: bool
     present: int
+    refused: str | None
 
 
 class Strand(TypedDict):

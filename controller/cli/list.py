@@ -64,8 +64,7 @@ def _open(context: typer.Context, config: ConfigOption, overrides: SetOption, ro
     given = config or invocation(context).config or os.environ.get(CONFIG_VARIABLE) or overrides
     if not given and root is not None:
         return open_store(root, place="--root")
-    settings = load(context, config, (*(overrides or ()), *([] if root is None else [f"store.root={root}"])))
-    return store_for_looking(settings)
+    return store_for_looking(load(context, config, overrides), root=root)
 
 
 def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:

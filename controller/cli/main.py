@@ -88,7 +88,6 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
 
 app = typer.Typer(
     name="tandem",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -122,7 +121,7 @@ def _tandem(
 
 
 def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
-    command = typer.main.get_group(app)
+    command: Any = typer.main.get_command(app)  # a group, because it has a callback
     for name, summary in COMMANDS.items():
         module = f"{package}.{ALIASES.get(name, name).replace('-', '_')}"
         if importlib.util.find_spec(module) is not None:

@@ -93,7 +93,7 @@ def test_the_root_of_the_configuration_and_the_document(
     assert (told["kind"], told["root"]) == ("Pairs", store.url)
     assert [(one["pair"], one["generations"], one["activeGeneration"]) for one in told["pairs"]] == [("web", [1], 1)]
     assert told["pairs"][0]["window"]["end"].endswith("Z")
-    assert run(["list", "-c", str(path), "--root", "file:///does/not/exist"]) == 1
+    assert run(["list", "-c", str(path), "--root", "file:///does/not/exist"]) == 2
 
 
 def test_nothing_there(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:

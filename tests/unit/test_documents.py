@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -12,36 +11,20 @@ from typing import Any
 import documents
 import jsonschema
 import pytest
-import typer.main
 import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
+from command_tree import commands
 
 from backup_avro.checkpoint import Request
 from controller.cli import schemas
 from controller.cli.documents import DOCUMENTS
-from controller.cli.main import ALIASES, COMMANDS, run
+from controller.cli.main import ALIASES, run
 from sink.chain import checkpoints
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
 
 ORDERS = TopicSpec("orders", partitions=2)
 CAMEL = re.compile(r"[a-z]+(?:[A-Z0-9][a-z0-9]*)*")
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Every command that a person can call, groups' own ones too, by its name on the line."""
-    for name in COMMANDS:
-        module = f"controller.cli.{ALIASES.get(name, name).replace('-', '_')}"
-        yield from below(name, typer.main.get_command(importlib.import_module(module).app))
-
-
-def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """A command and those below it; a group that runs alone counts as a command."""
-    inner = getattr(command, "commands", {})
-    if not inner or getattr(command, "invoke_without_command", False):
-        yield name, command
-    for word, one in inner.items():
-        yield from below(f"{name} {word}", one)
 
 
 def test_the_committed_schemas_are_those_of_the_code() -> None:
