@@ -245,6 +245,44 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert taken["generations"][-1]["reason"] == "asked to take the next turn: manual failover"
 
 
+def test_a_pause_from_its_begin_to_a_copy_that_is_built_anew(pair: Pair) -> None:
+    """The Active dies in a pause: CRITICAL, and nobody takes over before `resume`. Then the survivor builds anew."""
+    pair.run("a")
+    pair.run("b")
+    pair.wait_until("the first backup", lambda found: bool(found["healthy"]), timeout_s=120)
+    paused = pair.tandem("pause", "--for", "1h", "--reason", "broker upgrade", "-o", "json")
+    assert (paused.returncode, paused.stderr) == (0, ""), paused.stderr
+    assert json.loads(paused.stdout)["paused"] is True
+    waiting = pair.tandem("check")
+    assert (waiting.returncode, "paused by" in waiting.stdout) == (1, True), waiting.stdout
+    refused = pair.tandem("failover", "--yes")
+    assert (refused.returncode, "`tandem resume` ends the pause" in refused.stderr) == (5, True), refused.stderr
+
+    pair.stop("a", signal.SIGKILL)
+    pair.wait_until("a is missed", lambda found: found["problems"][:1] != [] and not found["healthy"], timeout_s=120)
+    time.sleep(2 * _LIVENESS_S)
+    dead = pair.status()
+    assert [problem["fault"] for problem in dead["problems"]] == ["active silent"]
+    assert [one["number"] for one in dead["generations"]] == [1]
+    assert next(one["doing"] for one in dead["instances"] if one["instance"] == "b").startswith("paused by a person")
+    assert pair.tandem("check").returncode == 2
+
+    assert pair.tandem("resume").returncode == 0
+    taken = pair.wait_until("b takes over", lambda found: found["restore"]["generation"] == 2, timeout_s=120)
+    assert (taken["restore"]["instance"], taken["pause"]) == ("b", None)
+    anew = pair.tandem("reinit", "--yes", "--wait", "--timeout", "100s", "-o", "json")
+    assert anew.returncode == 0, anew.stderr
+    told = json.loads(anew.stdout)
+    assert [told[key] for key in ("fromInstance", "fromGeneration", "toInstance", "toGeneration", "stage")] == [
+        "b",
+        2,
+        "b",
+        3,
+        "done",
+    ]
+    assert told["built"]["records"] >= RECORDS
+
+
 def test_brokers_that_are_down(running: Pair) -> None:
     """With S3 alone: the same picture of the backup, within seconds, and it is said what could not be asked."""
     down = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
