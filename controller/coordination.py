@@ -85,6 +85,7 @@ class Bulletin:
                     generation=message.generation,
                     reason=message.reason or "",
                     by_person=message.instance not in {self._me, self._peer},
+                    at=message.at,
                 )
             if message.instance in {self._me, self._peer} and message.incarnation != self._incarnation:
                 key = (message.instance, message.incarnation)

@@ -12,8 +12,9 @@ from backup_avro import coverage
 from backup_avro.chain import Clearing
 from backup_avro.coverage import Shortfall
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause, in_force
 from backup_avro.release import released
-from controller.observation import Observation, PipelineState, Policy, Role
+from controller.observation import Activation, Observation, PipelineState, Policy, Role
 
 
 class Reason(StrEnum):
@@ -35,6 +36,7 @@ class Reason(StrEnum):
     SUPERSEDED = "a newer complete generation exists, it is not needed"
     FENCED = "another incarnation of this instance has taken over"
     TWIN_ALIVE = "another process with this instance name was heard a moment ago"
+    PAUSED = "paused by a person: nobody claims by itself"
     WAITING_FOR_FIRST = "the other instance goes first"
     WAITING_FOR_BROKERS = "no answer of the brokers yet"
     WAITING_FOR_TOPICS = "none of the guarded topics exists"
@@ -300,13 +302,18 @@ def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[li
         return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS
     number = seen.newest + 1
     building = any(_building(g, seen, policy) for g in seen.generations)
+    pause = in_force(seen.pause, seen.at)
     for activation in seen.activations:
+        if pause is not None and not _insists(activation, pause):
+            continue
         # Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number
         # alone, so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
         if activation.target == seen.me and activation.generation == number and (activation.by_person or not building):
             return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED
     if building:
         return [], Reason.STEADY
+    if pause is not None:
+        return [], Reason.PAUSED
     active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
     if active is None:
         return _first_turn(number, seen, policy)
@@ -315,6 +322,11 @@ def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[li
             return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT
         return [], Reason.STEADY
     return _next_turn(active, number, seen, policy)
+
+
+def _insists(activation: Activation, pause: Pause) -> bool:
+    """Whether a person asked for this turn although the pair was paused already, and so in spite of it."""
+    return activation.by_person and activation.at >= pause.at
 
 
 def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:

@@ -8,6 +8,7 @@ from typing import Self
 
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.coverage import Guarded
+from backup_avro.fold import Generation
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.handover import Plan, Standing, standing
@@ -64,6 +65,10 @@ class Following:
             found = pins.list_pins(self._store, self._pair)
             held = [former.number for pin in pins.holding(found, former.number, now_ms(self._store)) if pin.lasting]
         return standing(self._asked, self._requested_at, states, self._guarded, held=held)
+
+    def generation(self, number: int) -> Generation | None:
+        """Return a generation as it was when it was last looked."""
+        return next((state for state in self._reader.history() if state.number == number), None)
 
     def hear(self, seconds: float) -> None:
         """Listen to heartbeats for so long. Brokers that do not answer are waited out."""

@@ -17,7 +17,7 @@ from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
 from controller.overview import moment
 from controller.sighting import Sight
-from controller.verdict import chosen, problems, progress, silence
+from controller.verdict import chosen, paused, problems, progress, silence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,8 @@ class Plan:
     retained: int
     retained_s: float
     warnings: tuple[str, ...]
+    paused_at: int | None = None
+    """Since when the pair is paused, if it is."""
 
     @property
     def beside_itself(self) -> bool:
@@ -54,6 +56,7 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
             f"--to {to}: the pair {seen.pair} has no such instance", remedy=f"choose {' or '.join(seen.instances)}"
         )
     base = seen.active or chosen(seen)
+    _refuse_paused(seen, force=force)
     _refuse_unready(seen, base, force=force)
     assert base is not None
     target = to or next(name for name in seen.instances if name != base.instance)
@@ -71,7 +74,14 @@ def plan(seen: Sight, *, to: str | None, force: bool) -> Plan:
         retained=seen.policy.retain_generations,
         retained_s=seen.policy.retain_age_s,
         warnings=warnings,
+        paused_at=None if seen.pause is None else seen.pause.at,
     )
+
+
+def _refuse_paused(seen: Sight, *, force: bool) -> None:
+    pause = paused(seen)
+    if pause is not None and not force:
+        raise RefusedError(pause, remedy="`tandem resume` ends the pause; --force asks for a turn in spite of it")
 
 
 def _refuse_unready(seen: Sight, base: Generation | None, *, force: bool) -> None:
@@ -109,7 +119,9 @@ def _how_far(seen: Sight, building: Generation) -> str:
 
 
 def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
-    found = [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
+    pause = paused(seen)
+    found = [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
+    found += [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
     found += [
         f"{_how_far(seen, building)}; the new one is built beside it, and it is given up when that is complete"
         for building in _under_construction(seen)

@@ -10,11 +10,12 @@ from typing import Any
 
 import structlog
 
-from backup_avro.chain import Topic
+from backup_avro.chain import Topic, iso
 from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
+from backup_avro.pause import in_force
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -130,6 +131,7 @@ class Instance:
             cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None, meters=meters
         )
         self._topics: tuple[Topic, ...] | None = None
+        self._hints: frozenset[str] = frozenset()
         self._asked: dict[int, float] = {}
         self._asked_last: dict[int, float] = {}
         self._heartbeat_mono = 0.0
@@ -171,6 +173,7 @@ class Instance:
         survey = self._surveyor.take()
         if survey is not None:
             self._topics = tuple(survey.topics)
+        self._mind_hints()
         view = self._watch.view
         if view is not None and self._may_decide():
             seen = self._seen = self._observe(view)
@@ -226,6 +229,7 @@ class Instance:
             asked_mono=dict(self._asked),
             topicless=self._topics == () and self._surveyor.trouble is None,
             releases=view.releases,
+            pause=view.pause,
             # As long as nobody has looked, anything may be held.
             held=frozenset(range(view.newest + 1) if self._keeper.held is None else self._keeper.held),
         )
@@ -311,6 +315,14 @@ class Instance:
                 done.set()
 
         asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+
+    def _mind_hints(self) -> None:
+        """Look at the store at once when somebody says that there is a pause, or no longer."""
+        latest = self._parts.bulletin.latest()
+        hints = frozenset(m.request_id for (_, event), m in latest.items() if event in {Event.PAUSE, Event.RESUME})
+        if hints - self._hints:
+            self._watch.hurry()
+        self._hints = hints
 
     def _mind_checkpoints(self, seen: Observation) -> None:
         latest = self._parts.bulletin.latest()
@@ -443,6 +455,7 @@ class Instance:
             "reason": self._last.reason.value if self._last is not None else None,
             "store": self._watch.trouble,
             "brokers": self._surveyor.trouble,
+            "pause": self._pause(),
             "pipelines": [
                 {"generation": report.generation, "lagRecords": report.lag_records, **_details(report)}
                 for report in reports
@@ -489,6 +502,13 @@ class Instance:
             damaged=view.damaged,
             releases=view.releases,
         )
+
+    def _pause(self) -> dict[str, str] | None:
+        view = self._watch.view
+        pause = None if view is None else in_force(view.pause, now_ms(self._parts.store))
+        if pause is None or pause.until is None:
+            return None
+        return {"at": iso(pause.at), "until": iso(pause.until), "by": pause.by, "reason": pause.reason}
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

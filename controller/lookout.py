@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from backup_avro.coverage import Guarded
 from backup_avro.errors import TandemError
 from backup_avro.fold import Generation
+from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
 from sink.chain import pins
+from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.chain.writer import now_ms
@@ -46,25 +48,25 @@ class Chains:
     damaged: dict[int, str]
 
 
-def store_for_looking(config: Config) -> ObjectStore:
-    """Open the store for a command that looks."""
+def store_for_looking(config: Config, *, root: str | None = None) -> ObjectStore:
+    """Open the store for a command that looks. `root` is what `--root` says instead of the configuration."""
     # A retry is no news here: either it helps, or the error says it all.
     logging.getLogger("stamina").setLevel(logging.ERROR)
-    return impatient_store(config)
+    return impatient_store(config, root=root)
 
 
-def impatient_store(config: Config) -> ObjectStore:
+def impatient_store(config: Config, *, root: str | None = None) -> ObjectStore:
     """Open the store with less patience than an instance has: a person waits for the answer."""
     settings = store_settings(config)
     return open_store(
-        config.store.root,
+        config.store.root if root is None else root,
         replace(
             settings,
             connect_timeout=min(_STORE_CONNECT_S, settings.connect_timeout),
             read_timeout=min(_STORE_READ_S, settings.read_timeout),
             attempts=_STORE_ATTEMPTS,
         ),
-        place="store.root",
+        place="store.root" if root is None else "--root",
     )
 
 
@@ -75,16 +77,21 @@ def read_chains(reader: ChainReader) -> Chains:
     return Chains(generations=found, newest=reader.newest, damaged=damaged)
 
 
-def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
-    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead."""
+def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: ChainReader | None = None) -> Sight:
+    """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
+
+    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read.
+    """
     with ThreadPoolExecutor(1, thread_name_prefix="brokers") as pool:
         asked = None if s3_only else pool.submit(_ask_brokers, config)
-        chains = read_chains(ChainReader(store, config.pair))
+        chains = read_chains(reader or ChainReader(store, config.pair))
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
+        newest_pause = PauseReader(store, config.pair).refresh()
         answer = _Answer() if asked is None else asked.result()
+    at = now_ms(store)
     return Sight(
-        at=now_ms(store),
+        at=at,
         pair=config.pair,
         root=store.url,
         instances=config.instances,
@@ -94,6 +101,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False) -> Sight:
         damaged=chains.damaged,
         pins=held,
         releases=releases,
+        pause=in_force(newest_pause, at),
         voices=None if answer.listener is None else answer.listener.voices(),
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,

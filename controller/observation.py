@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause
 from backup_avro.release import Release
 
 
@@ -67,13 +68,17 @@ class Twin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """An ACTIVATE message: somebody asks `target` to build generation `generation`; `by_person`: not an instance."""
+    """An ACTIVATE message: somebody asks `target` to build generation `generation`; `by_person`: not an instance.
+
+    `at` is when it was sent, in ms by the store's clock.
+    """
 
     request_id: str
     target: str
     generation: int
     reason: str
     by_person: bool = False
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,5 +120,7 @@ class Observation:
     topicless: bool = False
     releases: tuple[Release, ...] = ()
     """What persons let go of."""
+    pause: Pause | None = None
+    """The newest pause that a person asked for, whether it still holds or not."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""

@@ -13,11 +13,12 @@ from enum import StrEnum
 
 from backup_avro import coverage, moments, selection
 from backup_avro.chain import Clearing, PartitionKey
+from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
-from controller.verdict import Problem, chosen, problems, progress, some, troubles_of
+from controller.verdict import Problem, chosen, paused, problems, progress, some, troubles_of
 from sink.chain.pins import Pin
 from sink.topics import tombstones_promised_s
 from sink.track import longest_gap_s
@@ -32,6 +33,7 @@ class State(StrEnum):
     SEALED = "SEALED"
     CLEARING = "CLEARING"
     KEPT = "KEPT"  # cleared but for what nothing newer covers
+    CLEARED = "CLEARED"  # nothing is left but its chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +110,9 @@ class WindowStatus:
 class GenerationStatus:
     """One generation that is not wholly cleared. `missing` is what keeps it from COMPLETE, `kept` what can't go, why.
 
-    `waits_for` is what happens next; `held_by` who reads it or keeps it by a pin. Counts are of what belongs to the
-    backup now; `base_records` those of the first reading, which is what the logs held then. `lag` sums up its
-    positions'.
+    `waits_for` is what happens next; `settled`: nothing does by itself. `held_by` who reads it or keeps it by a pin.
+    Counts are of what belongs to the backup now; `base_records` those of the first reading, which is what the logs held
+    then. `lag` sums up its positions'.
     """
 
     number: int
@@ -132,6 +134,7 @@ class GenerationStatus:
     tainted: tuple[str, ...]
     kept: tuple[str, ...]
     waits_for: str | None
+    settled: bool
     held_by: tuple[str, ...]
     records: int
     base_records: int
@@ -155,8 +158,31 @@ class RestoreStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStatus:
+    """A request for a generation that nobody has claimed yet: it is in force. `by` is an instance, or `cli`."""
+
+    by: str
+    target: str | None
+    generation: int | None
+    at: datetime
+    age_s: float
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseStatus:
+    """Who asked that nobody claims a generation by itself, until when. `left_s` is what is left of it."""
+
+    at: datetime
+    until: datetime
+    left_s: float
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The whole document. `healthy` is the absence of problems."""
+    """The whole document. `healthy` is the absence of problems. `requests` are those in force, if anybody listened."""
 
     pair: str
     root: str
@@ -165,6 +191,8 @@ class Overview:
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
     restore: RestoreStatus | None
+    requests: tuple[RequestStatus, ...]
+    pause: PauseStatus | None
     instances: tuple[InstanceStatus, ...]
     generations: tuple[GenerationStatus, ...]
 
@@ -172,7 +200,7 @@ class Overview:
 def overview(seen: Sight) -> Overview:
     """Return the document for one look."""
     found = problems(seen)
-    generations = tuple(_generation(seen, g) for g in seen.generations)
+    generations = tuple(generation_status(seen, g) for g in seen.generations)
     return Overview(
         pair=seen.pair,
         root=seen.root,
@@ -181,6 +209,8 @@ def overview(seen: Sight) -> Overview:
         problems=found,
         notes=tuple(_notes(seen)),
         restore=_restore(seen),
+        requests=tuple(_request(seen, asked) for asked in seen.pending),
+        pause=_pause(seen),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -193,6 +223,8 @@ def moment(at: int) -> datetime:
 
 def state_of(generation: Generation) -> State:
     """Return where a generation stands."""
+    if generation.gone:
+        return State.CLEARED
     if generation.clearing is not None:
         return State.CLEARING
     if generation.cleared is not None:
@@ -234,7 +266,8 @@ def _instance(seen: Sight, name: str) -> InstanceStatus:
 # --- generations ------------------------------------------------------------------------------------------------------
 
 
-def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
+def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
+    """Return where one generation stands; it need not be among those that were seen, if it is wholly cleared."""
     parts = list(generation.live_parts())
     complete, total = progress(seen, generation)
     last = stands_at(generation)
@@ -264,6 +297,7 @@ def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
         ),
         kept=_kept(generation),
         waits_for=_waits_for(seen, generation),
+        settled=_settled(seen, generation),
         held_by=tuple(sorted({pin.owner for pin in _holding(seen, generation)})),
         records=sum(part.records for _, part in parts),
         base_records=sum(part.records for _, part in parts if part.scan is not None),
@@ -271,7 +305,7 @@ def _generation(seen: Sight, generation: Generation) -> GenerationStatus:
         objects=len(generation.objects),
         bytes=sum(item.bytes for item in generation.objects.values()),
         lag=_sum(position.lag for position in positions),
-        window=_window(seen, generation),
+        window=window_of(generation, now=seen.at),
         positions=positions,
     )
 
@@ -369,10 +403,7 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
             why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
         case State.OPEN:
-            count = len(_missing(seen, generation))
-            if not count:
-                return f"{owner} to append COMPLETE"
-            return f"COMPLETE: {count} things are missing" if count > 1 else "COMPLETE: one thing is missing"
+            return _complete_waits_for(owner, len(_missing(seen, generation)))
         case State.COMPLETE:
             successor = coverage.successor(generation, seen.generations)
             if successor is None:
@@ -389,6 +420,37 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
         case State.KEPT:
             goes = _may_go(seen, generation)
             return f"{owner} to clear more of it" if goes is not None else "a person to let go what is kept"
+        case State.CLEARED:
+            return None
+
+
+def _complete_waits_for(owner: str, missing: int) -> str:
+    if not missing:
+        return f"{owner} to append COMPLETE"
+    return f"COMPLETE: {missing} things are missing" if missing > 1 else "COMPLETE: one thing is missing"
+
+
+def _settled(seen: Sight, generation: Generation) -> bool:
+    match state_of(generation):
+        case State.COMPLETE:
+            return coverage.successor(generation, seen.generations) is None
+        case State.SEALED:
+            goes = _may_go(seen, generation)
+            return _retained(seen, generation) or (goes is not None and not goes.goes)
+        case State.KEPT:
+            return _may_go(seen, generation) is None
+        case State.CLEARED:
+            return True
+        case _:
+            return False
+
+
+def _retained(seen: Sight, generation: Generation) -> bool:
+    """Whether a sealed generation is kept by the configuration or by a checkpoint."""
+    policy = seen.policy
+    count, age_ms = policy.retain_generations, round(policy.retain_age_s * 1000)
+    kept = coverage.retained(seen.generations, now=seen.at, count=count, age_ms=age_ms)
+    return generation.number in kept or any(pin.lasting for pin in _holding(seen, generation))
 
 
 def _holding(seen: Sight, generation: Generation) -> list[Pin]:
@@ -418,13 +480,14 @@ def _clearing_waits_for(seen: Sight, generation: Generation) -> str:
     return f"{generation.instance} to clear it"
 
 
-def _window(seen: Sight, generation: Generation) -> WindowStatus | None:
+def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
+    """Return the moments that can be restored; `now` is ms by the store. None if there is none."""
     last = stands_at(generation)
     start = moments.window_from(generation)
     usable = generation.clearing is None and generation.cleared is None
     if start is None or last is None or not usable:
         return None
-    return WindowStatus(start=moment(start), end=moment(last), age_s=seen.since_s(last))
+    return WindowStatus(start=moment(start), end=moment(last), age_s=max(0.0, (now - last) / 1000))
 
 
 # --- restore, notes ---------------------------------------------------------------------------------------------------
@@ -432,7 +495,7 @@ def _window(seen: Sight, generation: Generation) -> WindowStatus | None:
 
 def _restore(seen: Sight) -> RestoreStatus | None:
     base = chosen(seen)
-    window = None if base is None else _window(seen, base)
+    window = None if base is None else window_of(base, now=seen.at)
     if base is None or window is None:
         return None
     lags = []
@@ -449,8 +512,35 @@ def _restore(seen: Sight) -> RestoreStatus | None:
     )
 
 
+def _pause(seen: Sight) -> PauseStatus | None:
+    pause = seen.pause
+    if pause is None or pause.until is None:
+        return None
+    return PauseStatus(
+        at=moment(pause.at),
+        until=moment(pause.until),
+        left_s=max(0.0, (pause.until - seen.at) / 1000),
+        by=pause.by,
+        reason=pause.reason,
+    )
+
+
+def _request(seen: Sight, asked: CoordinationMessage) -> RequestStatus:
+    return RequestStatus(
+        by=asked.instance,
+        target=asked.target,
+        generation=asked.generation,
+        at=moment(asked.at),
+        age_s=seen.since_s(asked.at),
+        reason=asked.reason,
+    )
+
+
 def _notes(seen: Sight) -> Iterator[str]:
     base = chosen(seen)
+    pause = paused(seen)
+    if pause is not None:
+        yield f"{pause}: nobody takes a turn, or takes over, by itself; a turn that has begun goes to its end"
     for generation in seen.generations:
         number = generation.number
         if base is not None and generation in seen.building:

@@ -6,13 +6,14 @@ is None, never guessed. All times are ms by the store's clock: instances stamp t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause
 from backup_avro.release import Release
 from controller.observation import Policy
 from sink.chain.pins import Pin
@@ -111,7 +112,7 @@ class Sight:
     """One look. `generations` are those that are readable and not wholly cleared, ascending; `newest` counts all.
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
-    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender.
+    answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
     """
 
     at: int
@@ -124,6 +125,7 @@ class Sight:
     damaged: Mapping[int, str] = field(default_factory=dict)
     pins: Sequence[Pin] = ()
     releases: tuple[Release, ...] = ()
+    pause: Pause | None = None
     voices: Mapping[str, Voice] | None = None
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
@@ -132,8 +134,7 @@ class Sight:
     @property
     def active(self) -> Generation | None:
         """The newest generation that is COMPLETE and takes records; its owner is the Active."""
-        found = [g for g in self.generations if g.complete and not g.sealed]
-        return max(found, key=lambda g: g.number, default=None)
+        return active_of(self.generations)
 
     @property
     def building(self) -> list[Generation]:
@@ -180,6 +181,12 @@ class Sight:
             cluster_id=generation.claim.cluster_id,
             topics={t.topic_id: (t.name, t.partitions) for t in generation.topics.values() if not t.removed},
         )
+
+
+def active_of(generations: Iterable[Generation]) -> Generation | None:
+    """Return the newest generation that is COMPLETE and takes records; None if there is none."""
+    found = [g for g in generations if g.complete and not g.sealed]
+    return max(found, key=lambda g: g.number, default=None)
 
 
 def stands_at(generation: Generation) -> int | None:

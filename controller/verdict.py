@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backup_avro import coverage, selection
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import PartitionKey, iso
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
 from controller.cli.output import duration
@@ -81,6 +81,21 @@ def some(names: Iterable[str], shown: int = _SHOWN) -> str:
     return ", ".join(all_names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
+def paused(seen: Sight) -> str | None:
+    """Return since when, until when and by whom the pair is paused, for people; None if it is not."""
+    pause = seen.pause
+    if pause is None or pause.until is None:
+        return None
+    why = f" ({pause.reason})" if pause.reason else ""
+    return f"the pair is paused by {pause.by} until {iso(pause.until)}{why}"
+
+
+def _unless_paused(seen: Sight, remedy: str) -> str:
+    """Return what to do, if it is one of the instances that would do it."""
+    pause = paused(seen)
+    return remedy if pause is None else f"{pause}: `tandem resume`, or `tandem failover --force`; then {remedy}"
+
+
 def _damaged(seen: Sight) -> Iterator[Problem]:
     for number, why in sorted(seen.damaged.items()):
         yield Problem(
@@ -120,6 +135,7 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
     else:
         message = f"no generation up to {seen.newest} is complete and free of clearing, and none is being built"
         remedy = "start both instances (`tandem run`); their logs say what keeps them from claiming the next one"
+        remedy = _unless_paused(seen, remedy)
     yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
 
 
@@ -140,7 +156,9 @@ def _active(seen: Sight) -> Iterator[Problem]:
             yield Problem(
                 fault=Fault.NO_ACTIVE,
                 message="nobody appends: every complete generation is sealed",
-                remedy="start both instances (`tandem run`); one of them claims the next generation",
+                remedy=_unless_paused(
+                    seen, "start both instances (`tandem run`); one of them claims the next generation"
+                ),
             )
         return
     if seen.voices is None or seen.alive(active.instance):
@@ -152,7 +170,7 @@ def _active(seen: Sight) -> Iterator[Problem]:
         fault=Fault.ACTIVE_SILENT,
         message=f"{active.instance}, the Active, {silence(seen, active.instance)}; the last entry of generation "
         f"{active.number} is {duration(grown_s)} old: new records are not backed up",
-        remedy=_cure(seen, active.instance),
+        remedy=_unless_paused(seen, _cure(seen, active.instance)),
     )
 
 
@@ -190,7 +208,9 @@ def _tainted(seen: Sight) -> Iterator[Problem]:
     remedy = (
         f"wait for generation {building[-1].number}, which is being built"
         if building
-        else "both instances replace it by themselves; if neither begins soon, run `tandem failover`"
+        else _unless_paused(
+            seen, "both instances replace it by themselves; if neither begins soon, run `tandem failover`"
+        )
     )
     yield Problem(
         fault=Fault.TAINTED,
@@ -237,7 +257,7 @@ def _overdue(seen: Sight) -> Iterator[Problem]:
         )
     else:
         what = "nobody builds the next one"
-        remedy = "the logs of both instances say why; `tandem failover` asks for it"
+        remedy = _unless_paused(seen, "the logs of both instances say why; `tandem failover` asks for it")
     yield Problem(
         fault=Fault.TURN_OVERDUE,
         message=f"the turn after generation {active.number} is {duration(late_s)} late: {what}. "

@@ -11,7 +11,9 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from backup_avro.pause import Pause
 from backup_avro.release import Release
+from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 
@@ -25,6 +27,7 @@ class StoreView:
 
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
+    `pause` is the newest one.
     """
 
     began_mono: float
@@ -34,6 +37,7 @@ class StoreView:
     releases: tuple[Release, ...] = ()
     damaged: Mapping[int, str] = field(default_factory=dict)
     handover_ms: int | None = None
+    pause: Pause | None = None
 
 
 def last_handover_ms(history: Iterable[Generation]) -> int | None:
@@ -58,6 +62,7 @@ class StoreWatch:
     def __init__(self, reader: ChainReader, *, interval_s: float, wake: threading.Event) -> None:
         self._reader = reader
         self._releases = ReleaseReader(reader.store, reader.pair)
+        self._pauses = PauseReader(reader.store, reader.pair)
         self._interval_s = interval_s
         self._wake_others = wake
         self._wake = threading.Event()
@@ -113,6 +118,8 @@ class StoreWatch:
         began = time.monotonic()
         first = self._view is None
         generations = []
+        # Before the chains: who sees a claim that was made after a pause has seen the pause as well.
+        pause = self._pauses.refresh()
         for state in self._reader.refresh(tolerant=True):
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
@@ -132,5 +139,6 @@ class StoreWatch:
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
             damaged={number: str(error) for number, error in self._reader.damaged.items()},
             handover_ms=last_handover_ms(self._reader.history()),
+            pause=pause,
         )
         self._wake_others.set()

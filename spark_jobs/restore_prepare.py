@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from backup_avro.errors import RefusedError
+from backup_avro.errors import RefusedError, TandemError
 from sink.chain.reader import ChainReader
+from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_fit, restore_plan
 from spark_jobs.connector import ConnectorReader
@@ -23,7 +24,7 @@ class Prepared:
 
     `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
     end and wanted the same topics. `present`: records that are loaded already. `configs` are the targets' own settings
-    where they are put back at the end.
+    where they are put back at the end. `refused` says why it may not be done.
     """
 
     plan: RestorePlan
@@ -32,6 +33,7 @@ class Prepared:
     displaces: tuple[PlanState, ...]
     present: int
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    refused: TandemError | None = None
 
     def warnings(self) -> list[str]:
         """Return what people should know before this is carried out."""
@@ -39,12 +41,15 @@ class Prepared:
         return found + restore_append.warnings(self.plan, self.targets) if self.plan.append else found
 
 
-def prepare(reader: ChainReader | ConnectorReader, target: Target, options: Options) -> Prepared:
+def prepare(
+    reader: ChainReader | ConnectorReader, target: Target, options: Options, *, only_look: bool = False
+) -> Prepared:
     """Plan, and look at the target without touching it.
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else, unless that is
-    appended to.
+    appended to, and what the cluster says to topics that are to be created; who wants to `only_look` gets the plan with
+    the reason instead.
     """
     # Before the logs' ends are: what it speaks of lies below them.
     found = target.progress(settled=False)
@@ -96,13 +101,32 @@ def prepare(reader: ChainReader | ConnectorReader, target: Target, options: Opti
                 present=sum(item.records for item in present(found, again, targets)),
                 configs=configs,
             )
-    _refuse(found, plan, targets, rivals)
+    refused: TandemError | None = None
+    try:
+        _refuse(found, plan, targets, rivals)
+        _ask(target, plan, options, targets)
+    except (RefusedError, ClusterRequestError) as error:
+        if not only_look:
+            raise
+        refused = error
+    return Prepared(
+        plan=plan,
+        targets=targets,
+        resumes=None,
+        displaces=tuple(rivals),
+        present=0,
+        configs=configs,
+        refused=refused,
+    )
+
+
+def _ask(target: Target, plan: RestorePlan, options: Options, targets: Mapping[str, TargetTopic]) -> None:
+    """Ask the cluster whether it would create the topics that are missing."""
     missing = [topic for topic in plan.topics if topic.target not in targets]
     if missing:
         brokers = target.brokers()
         for topic in missing:
             target.would_create(topic, replication_factor=replicas(topic, options, brokers))
-    return Prepared(plan=plan, targets=targets, resumes=None, displaces=tuple(rivals), present=0, configs=configs)
 
 
 def _refuse(
@@ -224,4 +248,5 @@ def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, objec
     document["resumes"] = prepared.resumes is not None
     document["present"] = prepared.present
     document["warnings"] = prepared.warnings()
+    document["refused"] = None if prepared.refused is None else str(prepared.refused)
     return document

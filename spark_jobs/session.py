@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from backup_avro.errors import ConfigError, PermanentError, TandemError
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 #: All cores, four tries per task. Plain `local[*]` would never retry one.
 DEFAULT_MASTER: Final = "local[*,4]"
 
+_STOP_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
 _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
@@ -96,13 +101,41 @@ def session(
     from pyspark.sql import SparkSession  # noqa: PLC0415 (PySpark takes a second to load)
 
     before = SparkSession.getActiveSession()
+    handler = signal.getsignal(signal.SIGINT)
     spark = build_session(master, name=name, extra=extra)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, partial(_on_interrupt, spark))
+    interrupted = False
     try:
         with plain_errors():
             yield spark
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
-        if before is None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+        if before is None and interrupted:
+            _beside(spark.stop).join(_STOP_S)  # the JVM ends with this process, if not before
+        elif before is None:
             spark.stop()
+
+
+def _on_interrupt(spark: SparkSession, signum: int, frame: FrameType | None) -> NoReturn:
+    """End all jobs, and what waits for them.
+
+    PySpark's own handler asks the JVM over the connection on which this thread waits, and then both wait for ever.
+    """
+    del signum, frame
+    _beside(spark.sparkContext.cancelAllJobs)
+    raise KeyboardInterrupt
+
+
+def _beside(work: Callable[[], object]) -> threading.Thread:
+    """Ask the JVM for something from another thread, and so over a connection on which no answer is on its way."""
+    thread = threading.Thread(target=work, name="interrupted", daemon=True)
+    thread.start()
+    return thread
 
 
 @contextmanager
@@ -117,7 +150,14 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
         raise from_spark(str(error)) from error
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C began it: what Spark's own clean-up meets afterwards takes its place."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__context__))
 
 
 def from_spark(text: str) -> TandemError:

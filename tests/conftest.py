@@ -13,13 +13,16 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import documents
 import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from controller.cli import output
+from controller.cli.output import OutputFormat, camel, plain
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sigv4 import S3Key
@@ -52,6 +55,20 @@ class TopicMaker(Protocol):
     ) -> str:
         """Make a topic on the shared broker, or on that at `bootstrap`; `config` wins over the settings below."""
         ...
+
+
+@pytest.fixture(autouse=True)
+def _documents_are_as_their_schemas_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a command prints for scripts in any test is held against docs/schemas."""
+    show = output.show
+
+    def checked(**given: Any) -> None:
+        show(**given)
+        kind, body = given["kind"], given["body"]
+        if given["output"] is not OutputFormat.TABLE and kind in documents.kinds():
+            documents.check(plain({"schemaVersion": 1, "kind": kind} | {camel(key): body[key] for key in body}))
+
+    monkeypatch.setattr(output, "show", checked)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ _SWEPT = "swept-"
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
 
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
-FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results"})
+FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
 
 
 def check_name(name: str, what: str) -> str:
@@ -91,6 +91,11 @@ def outcomes_prefix(pair: str) -> str:
 def release_key(pair: str, number: int) -> str:
     """Return the key of a release: what a person let go of."""
     return f"{pair}/releases/{number:08d}.json"
+
+
+def pause_key(pair: str, number: int) -> str:
+    """Return the key of a pause: a person asked that no turn begins for a while."""
+    return f"{pair}/pauses/{number:08d}.json"
 
 
 def restores_prefix(pair: str) -> str:

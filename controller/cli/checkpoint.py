@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,6 +15,7 @@ from controller.cli import output
 from controller.cli.asking import asker, one_line
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
 
@@ -107,7 +108,7 @@ def create(
     _conclude(stands)
 
 
-@app.command("list")
+@app.command("list", epilog=examples("tandem checkpoint list -c a.yaml", "tandem checkpoint list -o json"))
 def list_(
     context: typer.Context,
     config: ConfigOption = None,
@@ -130,7 +131,7 @@ def list_(
             (
                 one.id,
                 one.status.value,
-                _at(one.requested_at),
+                output.at(one.requested_at),
                 one.generation,
                 one.seq,
                 _kept(one),
@@ -148,7 +149,11 @@ def list_(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tandem checkpoint show before-migration -c a.yaml", "tandem checkpoint show before-migration -o json"
+    )
+)
 def show(
     context: typer.Context,
     id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
@@ -178,7 +183,7 @@ def show(
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 
-@app.command()
+@app.command(epilog=examples("tandem checkpoint delete before-migration -c a.yaml"))
 def delete(
     context: typer.Context,
     id_: Annotated[str, typer.Argument(metavar="ID", help="Its name.")],
@@ -281,7 +286,7 @@ def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
     lines = [f"checkpoint {stands.id}: {stands.status.value}" + (f": {stands.detail}" if stands.detail else "")]
     if stands.requested_at is not None:
         why = f" ({stands.reason})" if stands.reason else ""
-        lines.append(f"asked for {_at(stands.requested_at)} by {stands.requested_by}{why}")
+        lines.append(f"asked for {output.at(stands.requested_at)} by {stands.requested_by}{why}")
     if stands.generation is not None:
         lines.append(f"held by generation {stands.generation}, entry {stands.seq}; kept {_kept(stands)}")
         lines.append(
@@ -290,7 +295,7 @@ def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
             else f"can't be restored: {stands.why_not}"
         )
     elif stands.settled_at is None and stands.deadline is not None:
-        lines.append(f"fails unless it is completed by {_at(stands.deadline)}")
+        lines.append(f"fails unless it is completed by {output.at(stands.deadline)}")
     yield "\n".join(lines)
     if stands.partitions:
         yield Table(
@@ -305,8 +310,4 @@ def _tables(stands: CheckpointStatus) -> Iterator[Table | str]:
 def _kept(stands: CheckpointStatus) -> str | None:
     if stands.generation is None:
         return None
-    return "until it is deleted" if stands.kept_until is None else f"until {_at(stands.kept_until)}"
-
-
-def _at(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
+    return "until it is deleted" if stands.kept_until is None else f"until {output.at(stands.kept_until)}"

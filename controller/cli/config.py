@@ -10,12 +10,15 @@ import typer
 
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, read
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show the configuration.")
 
 
-@app.command()
+@app.command(
+    epilog=examples("tandem config validate -c a.yaml", "tandem config validate -c a.yaml --set rotation.interval=14d")
+)
 def validate(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> None:
     """Check it, and say what is wrong where.
 
@@ -29,7 +32,7 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     output.note(f"ok: pair {loaded.config.pair}, {who}, store {loaded.config.store.root}")
 
 
-@app.command()
+@app.command(epilog=examples("tandem config show -c a.yaml -o table"))
 def show(
     context: typer.Context,
     config: ConfigOption = None,
@@ -53,7 +56,7 @@ def show(
     )
 
 
-@app.command()
+@app.command(epilog=examples("tandem config schema > tandem.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of the configuration file."""
     from controller.config.reference import schema as describe  # noqa: PLC0415 - pydantic is not needed for --help

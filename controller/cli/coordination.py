@@ -124,7 +124,8 @@ def _show(letter: Letter, form: OutputFormat, *, all_pairs: bool) -> None:
         "message": None,
     }
     if letter.message is not None:
-        fields = {field.name: getattr(letter.message, field.name) for field in dataclasses.fields(letter.message)}
+        names = [field.name for field in dataclasses.fields(letter.message)]
+        fields = {output.camel(name): getattr(letter.message, name) for name in names}
         body["message"] = fields | {"at": moment(letter.message.at)}
     line = f"{_at(at)}  {letter.offset:>8}  {_text(letter, all_pairs=all_pairs)}"
     output.show(kind="CoordinationMessage", body=body, output=form, tables=[output.printable(line)], stream=True)

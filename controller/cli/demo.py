@@ -11,13 +11,14 @@ import typer
 
 from backup_avro.errors import ExitCode
 from controller.cli import output
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.sandbox.sandbox import Sandbox
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(epilog=examples("tandem demo", "tandem demo --dir /tmp/demo --keep"))
 def demo(
     folder: Annotated[Path, typer.Option("--dir", help="Folder of the demo; its content is replaced.")] = Path(
         ".sandbox/demo"

@@ -12,6 +12,7 @@ from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.examples import examples
 from controller.cli.layout_options import (
     EmptyAsNullOption,
     IndexOption,
@@ -44,7 +45,12 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _FORMATS = ("parquet", "jsonl")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tandem export -c a.yaml --format parquet --to /data/orders --topics orders",
+        "tandem export -c a.yaml --format jsonl --to s3://bucket/export --latest-per-key --no-tombstones",
+    )
+)
 def export(
     context: typer.Context,
     config: ConfigOption = None,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError, TransientError
+from backup_avro.errors import RefusedError, TandemError, TimedOutError, TransientError
 from controller.cli import output
+from controller.cli.asking import consent, one_line
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, Table, duration
@@ -20,6 +20,7 @@ from controller.cli.patience import patience
 
 if TYPE_CHECKING:
     from backup_avro.coordination import CoordinationMessage
+    from backup_avro.fold import Generation
     from controller.config import Config
     from controller.follow import Following
     from controller.handover import Plan, Standing
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 SENDER: Final = "cli"
-_LONGEST_REASON: Final = 200
 _LOOK_S: Final = 1.0
 _TELL_S: Final = 5.0
 
@@ -50,7 +50,7 @@ def failover(
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history.")] = "manual failover",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Ask a silent instance too, or beside a build that never ends.")
+        bool, typer.Option("--force", help="Ask a silent instance too, beside a build that never ends, or in a pause.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it until the old generation is cleared.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to --wait.")] = "30m",
@@ -61,37 +61,56 @@ def failover(
     It reads all topics again into a new generation; the Active goes on until that one is complete and covers it, then
     seals and clears its own. Nothing is lost at any moment, whoever fails. What it costs is said first.
 
-    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, or the instance is
-    silent (the last two can be overruled with --force). Exit code 4 if --wait ran out; the request stays in force.
+    Exit code 5 if it is refused: nothing is complete yet, a generation is being built already, the instance is silent,
+    or the pair is paused (all but the first can be overruled with --force). Exit code 4 if --wait ran out; the request
+    stays in force.
+    """
+    timeout_s = span("--timeout", timeout).total_seconds()
+    take_turn(
+        load(context, config, overrides),
+        lambda _: to,
+        reason=one_line(reason, otherwise="manual failover"),
+        force=force,
+        yes=yes,
+        wait_s=timeout_s if wait else None,
+        form=output_,
+    )
+
+
+def take_turn(
+    settings: Config,
+    whom: Callable[[Sight], str | None],
+    *,
+    reason: str,
+    force: bool,
+    yes: bool,
+    wait_s: float | None,
+    form: OutputFormat,
+) -> None:
+    """Ask `whom` (None: who is not Active) for the next generation: costs, consent, request, and what comes of it.
+
+    Raises RefusedError where it may not be, TransientError where nobody can be asked, TimedOutError after `wait_s`.
     """
     from controller.handover import plan  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
 
-    timeout_s = span("--timeout", timeout).total_seconds()
-    settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
         seen = _look(settings, store)
-        asked = plan(seen, to=to, force=force)
+        asked = plan(seen, to=whom(seen), force=force)
         output.note("\n".join(_costs(asked)))
         if not yes:
-            _confirm(asked)
+            consent(_question(asked), yes=yes)
             seen = _look(settings, store)
-            again = plan(seen, to=to, force=force)
+            again = plan(seen, to=whom(seen), force=force)
             if (again.generation, again.target) != (asked.generation, asked.target):
                 raise RefusedError(
                     "the pair has changed since it was shown: another generation was claimed",
                     remedy="`tandem status` shows how it stands; run the command again if it is still needed",
                 )
-        _carry_out(
-            settings, store, seen, asked, reason=_clean(reason), wait_s=timeout_s if wait else None, form=output_
-        )
+        _carry_out(settings, store, seen, asked, reason=reason, wait_s=wait_s, form=form)
     finally:
         store.close()
-
-
-def _clean(reason: str) -> str:
-    return " ".join(reason.split())[:_LONGEST_REASON] or "manual failover"
 
 
 def _look(settings: Config, store: ObjectStore) -> Sight:
@@ -132,12 +151,8 @@ def _costs(asked: Plan) -> Iterator[str]:
         yield f"  note         {warning}"
 
 
-def _confirm(asked: Plan) -> None:
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            "there is no terminal to ask for consent", remedy="read what it costs, then run it again with --yes"
-        )
-    typer.confirm(f"Ask {asked.target} to build generation {asked.generation} now?", abort=True, err=True)
+def _question(asked: Plan) -> str:
+    return f"Ask {asked.target} to build generation {asked.generation} now?"
 
 
 def _carry_out(
@@ -165,7 +180,8 @@ def _carry_out(
             except KeyboardInterrupt:
                 output.note("no longer followed; the request stays in force, and `tandem status` shows how it goes")
                 raise
-    _show(asked, stands, message, waited=wait_s is not None, form=form)
+        new = following.generation(asked.generation) if stands.stage is Stage.DONE else None
+    _show(asked, stands, message, new, waited=wait_s is not None, form=form)
     if wait_s is None:
         output.note("`tandem status` shows how it goes")
     else:
@@ -183,7 +199,8 @@ def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> 
         incarnation=str(uuid.uuid4()),
         cluster_id=asked.cluster_id,
         request_id=uuid.uuid4().hex,
-        at=now_ms(store),
+        # Not before the pause that it overrules: two processes read the store's clock to the second.
+        at=max(now_ms(store), 0 if asked.paused_at is None else asked.paused_at),
         target=asked.target,
         generation=asked.generation,
         reason=reason,
@@ -201,9 +218,8 @@ def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes:
     seen = _look(settings, store)
     asked = plan(seen, to=None, force=False)
     output.note("\n".join(_costs(asked)))
-    if not yes:
-        _confirm(asked)
-    message = _request(settings, store, asked, _clean(reason))
+    consent(_question(asked), yes=yes)
+    message = _request(settings, store, asked, one_line(reason, otherwise="manual failover"))
     assert seen.brokers is not None
     with Following(settings, store, asked, guarded=seen.brokers.guarded, requested_at=message.at) as following:
         following.send(message)
@@ -271,41 +287,60 @@ def _at_work(asked: Plan, voice: Voice | None) -> str:
     return ": " + ", ".join(filter(None, found))
 
 
-def _show(asked: Plan, stands: Standing, message: CoordinationMessage, *, waited: bool, form: OutputFormat) -> None:
+def _show(
+    asked: Plan,
+    stands: Standing,
+    message: CoordinationMessage,
+    new: Generation | None,
+    *,
+    waited: bool,
+    form: OutputFormat,
+) -> None:
     from controller.handover import Stage  # noqa: PLC0415 - for the command, not for --help
     from controller.overview import moment  # noqa: PLC0415 - likewise
 
     over = stands.stage in {Stage.DONE, Stage.GIVEN_UP}
     body = {
         "pair": asked.pair,
-        "request_id": message.request_id,
+        "requestId": message.request_id,
         "reason": message.reason,
-        "requested_at": moment(message.at),
-        "from_instance": asked.active,
-        "from_generation": asked.former,
-        "to_instance": stands.builder or asked.target,
-        "to_generation": asked.generation,
+        "requestedAt": moment(message.at),
+        "fromInstance": asked.active,
+        "fromGeneration": asked.former,
+        "toInstance": stands.builder or asked.target,
+        "toGeneration": asked.generation,
         "stage": stands.stage,
-        "timed_out": waited and not over,
+        "timedOut": waited and not over,
         "steps": stands.steps,
         "seconds": round(sum(step.seconds for step in stands.steps), 3),
         "cost": {"records": asked.records, "bytes": asked.bytes},
+        "built": None if new is None else {"records": _records(new), "bytes": _bytes(new), "objects": len(new.objects)},
     }
     table = Table(
         columns=("step", "at", "took"),
         rows=[
-            ("requested", _at(moment(message.at)), None),
-            *((step.step, _at(step.at), duration(step.seconds)) for step in stands.steps),
+            ("requested", output.at(moment(message.at)), None),
+            *((step.step, output.at(step.at), duration(step.seconds)) for step in stands.steps),
         ],
         right=frozenset({"took"}),
     )
     came = f"generation {asked.former} of {asked.active}" if asked.former is not None else "nobody"
     line = f"from {came} to generation {asked.generation} of {stands.builder or asked.target}: {stands.stage.value}"
-    output.show(kind="Failover", body=body, output=form, tables=[line, table])
+    tables: list[Table | str] = [line, table]
+    if new is not None:
+        tables.append(
+            f"{new.instance} is Active: generation {new.number} holds {_records(new):,} records, "
+            f"{output.size(_bytes(new))} in {len(new.objects):,} objects"
+        )
+    output.show(kind="Failover", body=body, output=form, tables=tables)
 
 
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+def _records(generation: Generation) -> int:
+    return sum(part.records for _, part in generation.live_parts())
+
+
+def _bytes(generation: Generation) -> int:
+    return sum(item.bytes for item in generation.objects.values())
 
 
 def _conclude(asked: Plan, stands: Standing, wait_s: float) -> None:

@@ -76,7 +76,7 @@ def _tables(happenings: tuple[Happening, ...], *, commits: bool) -> Iterator[Tab
 def _row(one: Happening, *, commits: bool) -> tuple[object, ...]:
     figures = (f"{one.objects:,}", f"{one.records:,}", output.size(one.bytes), f"{one.positions:,}") if commits else ()
     return (
-        None if one.at is None else f"{one.at:%Y-%m-%d %H:%M:%S}Z",
+        output.at(one.at),
         one.generation,
         one.seq or None,
         one.event,

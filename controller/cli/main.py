@@ -29,8 +29,16 @@ from controller.cli.context import ConfigOption, Invocation, SetOption
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
     "run": "Run one instance of the pair.",
+    "list": "Show the pairs below a root.",
     "status": "Show both instances, their lag, and what can be restored.",
+    "wait": "Wait until the pair is as it should be.",
+    "check": "Say in one line whether all is well, for Nagios and its kin.",
+    "describe": "Show everything that is stored of a generation or a topic.",
     "failover": "Ask the other instance to take its turn now.",
+    "switchover": "The same as failover, under its other name.",
+    "reinit": "Have an instance build its copy anew.",
+    "pause": "Begin no turn for a while; what is backed up goes on.",
+    "resume": "End a pause.",
     "history": "Show claims, completions, handovers and clearings.",
     "report": "Write the status page as a file.",
     "coordination": "Look at the coordination topic.",
@@ -47,7 +55,12 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sandbox": "Start and stop a local Kafka and S3 to try things.",
     "demo": "Back up, hand over and restore a real topic, as a story.",
 }
+# Other names of commands, because people look for them.
+ALIASES: Final[Mapping[str, str]] = {"switchover": "failover"}
 _INTERRUPTED: Final = 130
+# Its exit codes are those of a monitoring plugin, where 2 is an alarm: what can't be found out is 3.
+_PROBE: Final = "check"
+_UNKNOWN: Final = 3
 _COMPLETION_PARAMETERS: Final = frozenset({"install_completion", "show_completion"})
 
 
@@ -76,7 +89,6 @@ def _make_plain(command: Any) -> None:  # noqa: ANN401 - typer hides click's typ
 
 app = typer.Typer(
     name="tandem",
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -104,14 +116,15 @@ def _tandem(
     """Keep a continuous, restorable backup of compacted Kafka topics in S3.
 
     Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 unhealthy or mismatch, 4 timed out, 5 refused for safety.
+    `tandem check` has those of a monitoring plugin: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
     context.obj = Invocation(config=config, overrides=tuple(overrides or ()), debug=debug)
 
 
 def _command(package: str) -> Any:  # noqa: ANN401 - typer hides click's types
-    command = typer.main.get_group(app)
+    command: Any = typer.main.get_command(app)  # a group, because it has a callback
     for name, summary in COMMANDS.items():
-        module = f"{package}.{name.replace('-', '_')}"
+        module = f"{package}.{ALIASES.get(name, name).replace('-', '_')}"
         if importlib.util.find_spec(module) is not None:
             command.add_command(_Deferred(name=name, summary=summary, module=module))
     return command
@@ -130,6 +143,7 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     Command modules are looked for in `package`.
     """
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
+    failed: str | None = None
     log.configure(level="warning", fmt="auto")
     # The store's client tells each of its retries; what they come to is in the error that follows.
     logging.getLogger("stamina").setLevel(logging.ERROR)
@@ -139,7 +153,8 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
         code = _command(package).main(list(arguments), prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
     except TandemError as error:
-        output.fail(str(error.args[0]) if error.args else type(error).__name__, remedy=error.remedy)
+        failed = str(error.args[0]) if error.args else type(error).__name__
+        output.fail(failed, remedy=error.remedy)
         code = error.exit_code
         _trace(debug=debug)
     except typer.Abort:
@@ -153,7 +168,10 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
         # Typer's own answer to a reader that went away, or a library that asks for it.
         code = _exit_code(exit_.code)
     except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
+        failed = error.format_message() if hasattr(error, "format_message") else str(error) or type(error).__name__
         code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
+    if failed is not None and _is_probe(arguments):
+        return _unknown(failed)
     return code if isinstance(code, int) else ExitCode.OK
 
 
@@ -176,6 +194,17 @@ def _asks_for_debug(arguments: Sequence[str]) -> bool:
         if argument in COMMANDS or argument == "--":
             return False
     return False
+
+
+def _is_probe(arguments: Sequence[str]) -> bool:
+    """Whether the first command's name on the line is that of the probe; whatever else is wrong with the line."""
+    return next((argument for argument in arguments if argument in COMMANDS), None) == _PROBE
+
+
+def _unknown(why: str) -> int:
+    """Say, as a plugin does, that it could not be found out; what to do was said on stderr."""
+    output.status_line(f"UNKNOWN - {why}")
+    return _UNKNOWN
 
 
 def _usage(error: Any) -> int:  # noqa: ANN401 - typer hides click's exceptions

@@ -1,6 +1,7 @@
 """What commands print: documents and tables on stdout, everything for people beside them on stderr.
 
-JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Tables are
+JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Names are in
+camelCase and say units in full (`ageSeconds`); keys that are data, such as topics, stay as they are. Tables are
 drawn with rich on a terminal and are plain aligned columns anywhere else, never cut off. NO_COLOR is honoured.
 """
 
@@ -23,6 +24,7 @@ import typer
 from controller import log
 
 SCHEMA_VERSION: Final = 1
+_UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -74,7 +76,17 @@ def show(
 
 def document(kind: str, body: Mapping[str, object]) -> object:
     """Return a document of `kind` as JSON and YAML have it."""
-    return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind, **body})
+    return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind} | {camel(key): value for key, value in body.items()})
+
+
+def clear() -> None:
+    """Begin a new picture: the terminal is emptied; anywhere else a blank line parts it from the one before."""
+    _print("\x1b[H\x1b[2J\x1b[3J" if is_fancy(sys.stdout) else "", sys.stdout)
+
+
+def status_line(text: str) -> None:
+    """Print one line on stdout, whatever `text` holds, for monitoring: `OK - all is well|lag=0`."""
+    _print(printable(log.redact(" ".join(text.split()))), sys.stdout)
 
 
 def note(text: str) -> None:
@@ -94,8 +106,16 @@ def fail(message: str, *, remedy: str | None = None) -> None:
         _print(_painted("what to do:", "1") + " " + printable(log.redact(remedy), lines=True), sys.stderr)
 
 
+def camel(name: str) -> str:
+    """Return a field's name as documents have it: `topic_id` is `topicId`, `age_s` is `ageSeconds`."""
+    first, *others = name.split("_")
+    return first + "".join(_UNITS.get(word, word.capitalize()) for word in others)
+
+
 def plain(value: object) -> object:
     """Return `value` as JSON has it: times in UTC with Z, durations in seconds, enums by value, tuples as lists.
+
+    Fields of dataclasses get names in camelCase; keys of mappings are data, and stay.
 
     Raises TypeError for what has no form of its own, such as bytes.
     """
@@ -117,7 +137,7 @@ def plain(value: object) -> object:
         case set() | frozenset():
             return sorted(str(plain(item)) for item in value)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return {camel(field.name): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _:
             raise TypeError(f"no form in JSON for {type(value).__name__}")
 
@@ -139,6 +159,11 @@ def duration(span: timedelta | float) -> str:
         if len(parts) == 2:
             break
     return sign + " ".join(part for part in parts if part)
+
+
+def at(moment: datetime | None) -> str | None:
+    """Return a moment for people, to the second: `2026-05-04 10:00:00Z`; None stays None."""
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 def size(count: int) -> str:

@@ -17,6 +17,7 @@ from backup_avro.errors import ConfigError
 from backup_avro.moments import parse_moment
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.examples import examples
 from controller.cli.layout_options import (
     EmptyAsNullOption,
     IndexOption,
@@ -50,7 +51,12 @@ class KeyFormat(StrEnum):
     BASE64 = "base64"
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tandem records -c a.yaml --topic orders --key customer-7",
+        "tandem records --root s3://bucket/prefix --pair shop --topic orders --key 00ff --key-format hex -o json",
+    )
+)
 def records(
     context: typer.Context,
     config: ConfigOption = None,

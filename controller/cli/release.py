@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -113,7 +112,7 @@ def _costs(found: Parting) -> Iterator[str]:
     for loss in found.losses:
         yield (
             f"  generation {loss.generation} of {loss.instance}: {loss.records:,} records, {output.size(loss.bytes)} "
-            f"in {len(loss.partitions)} partitions, last read {_at(loss.last_read_at)}"
+            f"in {len(loss.partitions)} partitions, last read {output.at(loss.last_read_at)}"
         )
         if loss.waits_for:
             yield f"    goes after {loss.waits_for}"
@@ -143,7 +142,7 @@ def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
     body = {
         "pair": found.pair,
         "topic": found.topic,
-        "topic_id": found.topic_id,
+        "topicId": found.topic_id,
         "partitions": found.partitions,
         "through": found.through,
         "release": None if written is None else written.number,
@@ -155,8 +154,8 @@ def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
                 "partitions": loss.partitions,
                 "records": loss.records,
                 "bytes": loss.bytes,
-                "last_read_at": loss.last_read_at,
-                "waits_for": loss.waits_for,
+                "lastReadAt": loss.last_read_at,
+                "waitsFor": loss.waits_for,
             }
             for loss in found.losses
         ],
@@ -172,7 +171,7 @@ def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
                 len(loss.partitions),
                 f"{loss.records:,}",
                 output.size(loss.bytes),
-                _at(loss.last_read_at),
+                output.at(loss.last_read_at),
                 loss.waits_for,
             )
             for loss in found.losses
@@ -181,7 +180,3 @@ def _show(found: Parting, written: Release | None, form: OutputFormat) -> None:
     )
     said = "was released before" if written is None else f"released, as release {written.number}"
     output.show(kind="Release", body=body, output=form, tables=[f"{_what(found)}: {said}", table])
-
-
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z"

@@ -14,6 +14,7 @@ from backup_avro.connector import PAIR
 from backup_avro.errors import ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.examples import examples
 from controller.cli.layout_options import (
     EmptyAsNullOption,
     IndexOption,
@@ -52,10 +53,22 @@ if TYPE_CHECKING:
     from spark_jobs.restore_plan import RestorePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app.command()(groups)
+app.command(
+    epilog=examples(
+        "tandem restore groups -c a.yaml --target-bootstrap-servers other:9092",
+        "tandem restore groups -c a.yaml --group-suffix .restored --execute",
+    )
+)(groups)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "tandem restore -c a.yaml --suffix .restored --dry-run",
+        "tandem restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before",
+        "tandem restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
+    ),
+)
 def restore(
     context: typer.Context,
     config: ConfigOption = None,
@@ -253,11 +266,13 @@ def restore(
     address = StoreAddress(root=place, settings=settings, connector=files)
     reader = _reader(address, name, options, master, index)
     if dry_run or plan is not None:
-        prepared = prepare(reader, target, options)
-        if plan is not None:
+        prepared = prepare(reader, target, options, only_look=True)
+        if plan is not None and prepared.refused is None:
             write_plan(plan, prepared.plan, options)
         drilled = outcomes.latest(reader.store, name, OutcomeKind.DRILL)
         show_plan(prepared, options, output_, now=_now(), drill=drilled)
+        if prepared.refused is not None:
+            raise prepared.refused
         return
     # Before Spark starts: most of what can be refused is refused at once.
     prepared = prepare(reader, target, options)

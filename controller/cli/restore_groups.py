@@ -66,6 +66,7 @@ def groups(
 
     if execute and rollback:
         raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
+    choice = _choice(names, rename, suffix)
     place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
     props = target_properties(configured, target_servers, target_config)
     store = StoreAddress(root=place, settings=settings).open()
@@ -74,7 +75,7 @@ def groups(
         if rollback:
             _show_rollback(record, job.roll_back(store, record, admin), output_)
             return
-        planned = job.plan(ChainReader(store, name), record, Target(props), admin, _choice(names, rename, suffix))
+        planned = job.plan(ChainReader(store, name), record, Target(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
     _show(planned, note, output_)
 

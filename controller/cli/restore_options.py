@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -247,6 +248,10 @@ def _pattern(text: str) -> tuple[str, str]:
     pattern, found, replacement = text.rpartition("=")
     if not (pattern and found and replacement):
         raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"--map-pattern {text}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'") from error
     return pattern, replacement
 
 

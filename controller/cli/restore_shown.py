@@ -147,7 +147,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
             {
                 "target": item.target,
                 "partition": item.partition,
-                "from": item.what,
+                "source": item.what,
                 "records": item.records,
                 "expectedRecords": item.expected_records,
                 "sha256": item.hash,

@@ -14,6 +14,7 @@ from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.results import keep_outcome
 from controller.cli.sweep_shown import Shown, tell
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@app.command(epilog=examples("tandem retention -c a.yaml", "tandem retention -c a.yaml --horizon 7d --execute -o json"))
 def retention(
     context: typer.Context,
     config: ConfigOption = None,

@@ -12,11 +12,14 @@ import typer
 from backup_avro.errors import ExitCode
 from controller import log
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.examples import examples
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(
+    epilog=examples("TANDEM_INSTANCE=a tandem run -c tandem.yaml", "tandem run -c tandem.yaml --set instance=b")
+)
 def run(context: typer.Context, config: ConfigOption = None, overrides: SetOption = None) -> int:
     """Run one instance of the pair until SIGTERM. Logs go to stderr.
 

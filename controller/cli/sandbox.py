@@ -10,6 +10,7 @@ import typer
 
 from backup_avro.errors import ExitCode
 from controller.cli import output
+from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption
 from controller.sandbox.sandbox import Endpoints, Sandbox, SandboxStatus
 
@@ -23,7 +24,7 @@ DEFAULT_FOLDER = Path(".sandbox")
 FolderOption = Annotated[Path, typer.Option("--dir", help="Folder of the data, the logs and what is remembered.")]
 
 
-@app.command()
+@app.command(epilog=examples('eval "$(tandem sandbox up)"', "tandem sandbox up --dir /tmp/sandbox"))
 def up(folder: FolderOption = DEFAULT_FOLDER) -> None:
     """Start both and print how to reach them.
 
@@ -35,7 +36,7 @@ def up(folder: FolderOption = DEFAULT_FOLDER) -> None:
     typer.echo(how_to_reach(endpoints))
 
 
-@app.command()
+@app.command(epilog=examples("tandem sandbox down"))
 def down(folder: FolderOption = DEFAULT_FOLDER) -> None:
     """Stop both servers. Their data stays; remove the folder to be rid of it."""
     sandbox = Sandbox(folder, say=output.note)
@@ -43,7 +44,7 @@ def down(folder: FolderOption = DEFAULT_FOLDER) -> None:
     output.note(f"down; data and logs stay in {sandbox.folder}" if existed else f"no sandbox in {sandbox.folder}")
 
 
-@app.command()
+@app.command(epilog=examples("tandem sandbox status -o json"))
 def status(folder: FolderOption = DEFAULT_FOLDER, form: OutputOption = OutputFormat.TABLE) -> None:
     """Ask both servers. Exit code 0 if both answer, 3 if not."""
     found = Sandbox(folder).status()

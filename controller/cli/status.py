@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from backup_avro.errors import ExitCode
+from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.output import OutputFormat, OutputOption, Table, duration
 from controller.cli.patience import patience
+from controller.cli.watching import looks
 
 if TYPE_CHECKING:
     from backup_avro.outcome import Outcome, OutcomeKind
+    from controller.config import Config
     from controller.overview import GenerationStatus, InstanceStatus, Overview, RestoreStatus
+    from sink.chain.reader import ChainReader
+    from sink.object_store import ObjectStore
+
+    _Picture: TypeAlias = tuple[Overview, Mapping[OutcomeKind, Outcome | None]]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_MISSING_SHOWN = 5
+_MISSING_SHOWN: Final = 5
+_EVERY_S: Final = 2.0
 
 
 @app.command(
-    epilog="\b\nExamples:\n  tandem status -c a.yaml\n  tandem status -o json | jq .restore\n  tandem status --s3-only"
+    epilog="\b\nExamples:\n  tandem status -c a.yaml\n  tandem status -o json | jq .restore\n  tandem status -w 5\n"
+    "  tandem status --s3-only"
 )
 def status(
     context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Argument(metavar="SECONDS", min=0.1, help="With --watch: how often; else every 2.")
+    ] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    watch: Annotated[bool, typer.Option("-w", "--watch", help="Look again and again, until Ctrl-C.")] = False,
     s3_only: Annotated[
         bool, typer.Option("--s3-only", help="Ask the store alone: nothing is said of instances and lag.")
     ] = False,
@@ -42,26 +55,68 @@ def status(
     Exit code 0 if all is well, 3 if not, with the reasons. What can be restored comes from S3 alone; if the brokers do
     not answer within seconds, that is said, and the rest is shown. JSON and YAML have every partition's position. The
     last `tandem verify`, `drill` and `retention --execute` are shown, but don't count: how often is enough is yours.
+
+    With --watch it is drawn anew, or printed again where there is no terminal, and Ctrl-C ends with 0.
     """
-    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - with the rest
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
+
+    if seconds is not None and not watch:
+        raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    reader = ChainReader(store, settings.pair)
+
+    def once() -> _Picture:
+        with patience("reading the chains and asking the brokers"):
+            return _look(settings, store, reader, s3_only=s3_only)
+
+    try:
+        if watch:
+            _watch(once, every_s=_EVERY_S if seconds is None else seconds, s3_only=s3_only, form=output_)
+            return
+        found, ran = once()
+    finally:
+        store.close()
+    _show(found, ran, s3_only=s3_only, form=output_)
+    if not found.healthy:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import look  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
 
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    found = overview(look(settings, store, s3_only=s3_only, reader=reader))
+    return found, {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
+
+
+def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form: OutputFormat) -> None:
+    drawing = form is OutputFormat.TABLE
     try:
-        with patience("reading the chains and asking the brokers"):
-            found = overview(look(settings, store, s3_only=s3_only))
-            ran = {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
-    finally:
-        store.close()
+        for number, (found, ran) in enumerate(looks(once, every_s=every_s)):
+            if drawing and (number or output.is_fancy(sys.stdout)):
+                output.clear()
+            _show(found, ran, s3_only=s3_only, form=form, stream=not drawing)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        pass  # the way to end it
+
+
+def _show(
+    found: Overview,
+    ran: Mapping[OutcomeKind, Outcome | None],
+    *,
+    s3_only: bool,
+    form: OutputFormat,
+    stream: bool = False,
+) -> None:
     fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
     fields |= {f"last_{kind.value}": None if one is None else _document(one) for kind, one in ran.items()}
     tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
-    output.show(kind="Status", body=fields, output=output_, tables=tables)
-    if not found.healthy:
-        raise typer.Exit(ExitCode.UNHEALTHY)
+    output.show(kind="Status", body=fields, output=form, tables=tables, stream=stream)
 
 
 def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | str]:
@@ -111,7 +166,7 @@ def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[
 
 
 def _headline(found: Overview) -> Iterator[str]:
-    yield f"pair {found.pair} in {found.root} at {_at(found.at)}"
+    yield f"pair {found.pair} in {found.root} at {output.at(found.at)}"
     count = len(found.problems)
     yield "HEALTHY" if found.healthy else f"UNHEALTHY: {count} problem{'s' if count != 1 else ''}"
     for problem in found.problems:
@@ -126,7 +181,7 @@ def _restore(found: RestoreStatus | None) -> str:
     window = found.window
     text = (
         f"A restore would use generation {found.generation} of {found.instance}, as of any commit from "
-        f"{_at(window.start)} to {_at(window.end)} ({_ago(window.age_s)})"
+        f"{output.at(window.start)} to {output.at(window.end)} ({_ago(window.age_s)})"
     )
     if found.tainted:
         text += ", with a warning, because it is tainted"
@@ -176,8 +231,8 @@ def _generation(one: GenerationStatus) -> tuple[object, ...]:
         one.number,
         one.instance,
         one.state.value + (", tainted" if one.tainted else ""),
-        _at(one.opened_at),
-        _at(one.completed_at),
+        output.at(one.opened_at),
+        output.at(one.completed_at),
         None if one.last_commit_age_s is None else _ago(one.last_commit_age_s),
         f"{one.partitions_complete}/{one.partitions}",
         f"{one.records:,}",
@@ -195,10 +250,6 @@ def _remarks(one: GenerationStatus) -> Iterator[str]:
         yield f"  {line}"
     if len(one.missing) > _MISSING_SHOWN:
         yield f"  … and {len(one.missing) - _MISSING_SHOWN} more: -o json lists all"
-
-
-def _at(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _ago(seconds: float) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Protocol
 
-from backup_avro.errors import DamagedError, PermanentError, RefusedError, TransientError
+from backup_avro.errors import DamagedError, ExitCode, PermanentError, RefusedError, TransientError
 
 
 class StoreTransientError(TransientError):
@@ -24,7 +24,9 @@ class StoreDeniedError(PermanentError):
 
 
 class StoreMissingError(PermanentError):
-    """The bucket or root folder does not exist."""
+    """The bucket or root folder does not exist: nearly always a mistake in the configuration."""
+
+    exit_code = ExitCode.USAGE
 
 
 class StoreRejectedError(PermanentError):

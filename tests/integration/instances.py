@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
+import documents
 import yaml
 
 from backup_avro import layout
@@ -213,8 +214,8 @@ class Pair:
         return instance
 
     def tandem(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run another command of Tandem to its end, with the settings of the pair."""
-        return subprocess.run(
+        """Run another command of Tandem to its end, with the settings of the pair; its JSON is as the schemas say."""
+        done = subprocess.run(
             self._command(*arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -224,6 +225,8 @@ class Pair:
             cwd=self._folder,
             check=False,
         )
+        documents.check_output(arguments, done.stdout)
+        return done
 
     def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Begin another command in a process group of its own, to be killed with all that it starts."""

@@ -126,8 +126,8 @@ def test_a_checkpoint_is_restored_exactly_and_keeps_its_generation_until_it_is_d
     listed = tandem.run("checkpoint", "list")[0]["checkpoints"]
     assert [(item["id"], item["status"], item["restorable"]) for item in listed] == [("first", "completed", True)]
     held = tandem.status_of(1)
-    assert (held["state"], held["held_by"]) == ("SEALED", ["checkpoint first"])
-    assert held["waits_for"] == "nothing: it is kept for checkpoint first"
+    assert (held["state"], held["heldBy"]) == ("SEALED", ["checkpoint first"])
+    assert held["waitsFor"] == "nothing: it is kept for checkpoint first"
 
     planned = tandem.run("restore", "--checkpoint", "first", "--suffix", ".restored", "--dry-run")[0]
     (planned_topic,) = [item for item in planned["topics"] if item["source"] == topic]
@@ -169,7 +169,7 @@ def test_an_active_killed_in_between_completes_it_or_it_fails_at_its_deadline(
     assert tandem.run("checkpoint", "show", "mid")[0]["status"] == "ongoing"
     a = pair.start("a")
     done = tandem.run("checkpoint", "create", "--id", "mid")[0]
-    assert (done["status"], done["requested_at"]) == ("completed", asked["requested_at"])
+    assert (done["status"], done["requestedAt"]) == ("completed", asked["requestedAt"])
     assert {(item["topic"], item["partition"]): item["end"] for item in done["partitions"]} == {
         **cut.ends,
         (doomed, 0): 0,
@@ -223,7 +223,7 @@ def test_a_deleted_topic_stays_over_two_handovers_and_goes_when_it_is_released(
     pair.activate("a", 3)
     pair.wait("generation 2 is cleared", lambda: [g.number for g in pair.live()] == [1, 3])
     assert kept(pair, 1) == {deleted}
-    assert tandem.status_of(1)["waits_for"] == "a person to let go what is kept"
+    assert tandem.status_of(1)["waitsFor"] == "a person to let go what is kept"
 
     # What was kept belongs to a process that is gone: the next one of the same name clears it.
     a.kill()
@@ -260,7 +260,7 @@ def test_a_handover_completes_what_it_can_before_it_seals(
     pair.activate("b", 2)
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     done = tandem.run("checkpoint", "create", "--id", "turn")[0]
-    assert (done["status"], done["generation"], done["requested_at"]) == ("completed", 1, asked["requested_at"])
+    assert (done["status"], done["generation"], done["requestedAt"]) == ("completed", 1, asked["requestedAt"])
     pair.wait("roles have changed", lambda: roles(a, b) == ("Passive", "Active"))
     assert pair.kinds(1)[-2:] == ["CHECKPOINT", "SEALED"]
     assert "CHECKPOINT" not in pair.kinds(2)

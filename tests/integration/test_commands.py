@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import documents
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -61,8 +62,8 @@ class Pair:
         process.wait(60)
 
     def tandem(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
+        """Run a command to its end. What it prints for scripts is as its schema says."""
+        done = subprocess.run(
             [sys.executable, "-c", _MAIN, *arguments],
             env={**self.environ, "TANDEM_CONFIG": str(self.config)},
             stdin=stdin,
@@ -71,6 +72,8 @@ class Pair:
             timeout=120,
             check=False,
         )
+        documents.check_output(arguments, done.stdout)
+        return done
 
     def status(self) -> dict[str, Any]:
         """The status document, however healthy."""
@@ -177,12 +180,12 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert (first["restore"]["generation"], first["restore"]["lag"]) == (1, 0)
     assert {one["instance"]: one["role"] for one in first["instances"]} == {"a": "Active", "b": "Passive"}
     [generation] = first["generations"]
-    assert (generation["state"], generation["records"], generation["partitions_complete"]) == ("COMPLETE", RECORDS, 3)
-    assert sum(place["log_end"] for place in generation["positions"]) == RECORDS
+    assert (generation["state"], generation["records"], generation["partitionsComplete"]) == ("COMPLETE", RECORDS, 3)
+    assert sum(place["logEnd"] for place in generation["positions"]) == RECORDS
     assert all(place["lag"] == 0 for place in generation["positions"])
 
     silent = pair.tandem("failover")
-    assert silent.returncode == 2
+    assert silent.returncode == 5
     assert "a is Active with generation 1; b shall build generation 2 and take over" in silent.stderr
     assert "run it again with --yes" in silent.stderr
 
@@ -191,8 +194,8 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 60
     told = json.loads(done.stdout)
-    assert (told["kind"], told["stage"], told["timed_out"]) == ("Failover", "done", False)
-    assert [told[key] for key in ("from_instance", "from_generation", "to_instance", "to_generation")] == [
+    assert (told["kind"], told["stage"], told["timedOut"]) == ("Failover", "done", False)
+    assert [told[key] for key in ("fromInstance", "fromGeneration", "toInstance", "toGeneration")] == [
         "a",
         1,
         "b",
@@ -242,6 +245,44 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert taken["generations"][-1]["reason"] == "asked to take the next turn: manual failover"
 
 
+def test_a_pause_from_its_begin_to_a_copy_that_is_built_anew(pair: Pair) -> None:
+    """The Active dies in a pause: CRITICAL, and nobody takes over before `resume`. Then the survivor builds anew."""
+    pair.run("a")
+    pair.run("b")
+    pair.wait_until("the first backup", lambda found: bool(found["healthy"]), timeout_s=120)
+    paused = pair.tandem("pause", "--for", "1h", "--reason", "broker upgrade", "-o", "json")
+    assert (paused.returncode, paused.stderr) == (0, ""), paused.stderr
+    assert json.loads(paused.stdout)["paused"] is True
+    waiting = pair.tandem("check")
+    assert (waiting.returncode, "paused by" in waiting.stdout) == (1, True), waiting.stdout
+    refused = pair.tandem("failover", "--yes")
+    assert (refused.returncode, "`tandem resume` ends the pause" in refused.stderr) == (5, True), refused.stderr
+
+    pair.stop("a", signal.SIGKILL)
+    pair.wait_until("a is missed", lambda found: found["problems"][:1] != [] and not found["healthy"], timeout_s=120)
+    time.sleep(2 * _LIVENESS_S)
+    dead = pair.status()
+    assert [problem["fault"] for problem in dead["problems"]] == ["active silent"]
+    assert [one["number"] for one in dead["generations"]] == [1]
+    assert next(one["doing"] for one in dead["instances"] if one["instance"] == "b").startswith("paused by a person")
+    assert pair.tandem("check").returncode == 2
+
+    assert pair.tandem("resume").returncode == 0
+    taken = pair.wait_until("b takes over", lambda found: found["restore"]["generation"] == 2, timeout_s=120)
+    assert (taken["restore"]["instance"], taken["pause"]) == ("b", None)
+    anew = pair.tandem("reinit", "--yes", "--wait", "--timeout", "100s", "-o", "json")
+    assert anew.returncode == 0, anew.stderr
+    told = json.loads(anew.stdout)
+    assert [told[key] for key in ("fromInstance", "fromGeneration", "toInstance", "toGeneration", "stage")] == [
+        "b",
+        2,
+        "b",
+        3,
+        "done",
+    ]
+    assert told["built"]["records"] >= RECORDS
+
+
 def test_brokers_that_are_down(running: Pair) -> None:
     """With S3 alone: the same picture of the backup, within seconds, and it is said what could not be asked."""
     down = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
@@ -262,6 +303,26 @@ def test_brokers_that_are_down(running: Pair) -> None:
         assert failed.returncode == 1
         assert "no Kafka broker answers at 127.0.0.1:1" in failed.stderr
         assert "what to do:" in failed.stderr
+
+
+def test_commands_that_scripts_use(running: Pair) -> None:
+    """A running pair is OK with figures, steady, listed and described; brokers that are down cost only the lag."""
+    steady = running.tandem("wait", "--for", "steady", "--for", "role=a:Active", "--for", "generation=1", "-o", "json")
+    assert steady.returncode == 0, steady.stderr
+    checked = running.tandem("check", "--lag-warning", "1000", "--commit-age-critical", "1h")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.startswith(f"OK - pair {running.name}: generation 1 restores up to ")
+    assert "lag 0, a is Active|lag=0;1000 " in checked.stdout
+    down = ("--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    assert running.tandem("check", *down).returncode == 0
+    assert running.tandem("check", "--lag-warning", "1000", *down).returncode == 3
+    late = running.tandem("wait", "--for", "role=b:Active", "--timeout", "1s")
+    assert (late.returncode, "b is Passive" in late.stderr) == (4, True)
+    listed = json.loads(running.tandem("list", "-o", "json").stdout)
+    [mine] = [one for one in listed["pairs"] if one["pair"] == running.name]
+    assert (mine["active"], mine["generations"], mine["records"]) == ("a", [1], RECORDS)
+    found = json.loads(running.tandem("describe", running.topic, "-o", "json").stdout)
+    assert found["copies"][0]["stored"]["records"] == RECORDS
 
 
 def test_a_topic_full_of_surprises(running: Pair) -> None:
@@ -381,4 +442,4 @@ def test_repair_asks_for_a_new_generation(running: Pair, s3: S3Server) -> None:
     assert victim in [finding["where"] for finding in document["findings"]]
     assert (document["repair"]["asked"], document["repair"]["generation"]) == (True, number + 1)
     running.wait_until("the new generation", lambda found: found["restore"]["generation"] == number + 1)
-    assert running.status()["last_verify"]["clean"] is False
+    assert running.status()["lastVerify"]["clean"] is False

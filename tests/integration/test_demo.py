@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import documents
 import pytest
 
 
@@ -20,6 +21,7 @@ def test_the_demo_ends_with_nothing_missing(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
+    documents.check(figures)
     assert (figures["missing"], figures["extra"], figures["different"]) == (0, 0, 0)
     assert figures["keys"] > 28_000
     assert figures["tombstonesWritten"] > 0

@@ -118,9 +118,9 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert scratch(kafka, topic_name) == []
 
     _, out, _ = tandem("status", "--s3-only", "-o", "json")
-    last = json.loads(out)["last_drill"]
+    last = json.loads(out)["lastDrill"]
     assert (last["clean"], "SHA-256" in last["error"], last["what"]) == (False, True, topic_name)
-    assert json.loads(out)["last_verify"] is None
+    assert json.loads(out)["lastVerify"] is None
     assert "last drill " in tandem("status", "--s3-only")[1]
 
     def refuse(*_: Any, **__: Any) -> None:

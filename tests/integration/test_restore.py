@@ -518,6 +518,9 @@ def test_the_command(
     assert (code, done["kind"], done["verified"], done["records"]) == (0, "Restore", True, 600)
     assert done["hash"] != plan["hash"] or done["topics"][0]["target"] == target
     assert tandem("--to", target)[0] == ExitCode.REFUSED
+    code, again = tandem("--to", target, "--dry-run")
+    assert (code, again["topics"][0]["targetEmpty"]) == (ExitCode.REFUSED, False)
+    assert "was restored before" in again["refused"]
 
 
 def test_from_s3(case: Case, s3: S3Server, bucket_root: str, topic_name: str) -> None:

@@ -232,7 +232,7 @@ def test_two_generations_are_compared(
     document = json.loads(out)
     assert code == 3
     assert [
-        (f["kind"], f["partition"], f["key"], f["first_offset"], f["second_offset"]) for f in document["findings"]
+        (f["kind"], f["partition"], f["key"], f["firstOffset"], f["secondOffset"]) for f in document["findings"]
     ] == [
         ("different", 0, "key-7", 57, 57),
         ("should-be-gone", 1, "key-8", 28, None),
@@ -258,9 +258,9 @@ def test_a_sample_reads_some_objects_and_looks_at_all(store: ObjectStore, tandem
         assert (code, documents[-1]["clean"]) == (0, True)
     assert documents[0]["sample"] == documents[1]["sample"]
     found = documents[0]["sample"]
-    assert (found["seed"], found["of_objects"]) == (7, 20)
+    assert (found["seed"], found["ofObjects"]) == (7, 20)
     assert 5 <= found["objects"] <= 7
-    assert found["bytes"] >= 0.25 * found["of_bytes"]
+    assert found["bytes"] >= 0.25 * found["ofBytes"]
     code, out, _ = tandem("verify", "--sample", "0.1")
     assert code == 0
     assert "of the other 19 only presence and size are known" in out

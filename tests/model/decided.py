@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
+from backup_avro.pause import Pause
 from controller.decide import Action, decide
 from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role
 
@@ -24,6 +25,7 @@ _POLICY = Policy(
     heartbeat_s=5.0,
     flush_interval_s=10.0,
 )
+_PAUSE = Pause(number=1, pair="p", at=0, until=1 << 62, by="", reason="")
 _START, _NOW, _MUCH_LATER = 0.0, 500.0, 1_000_000.0
 
 
@@ -53,7 +55,11 @@ class Decider:
         self.actions = cache(self._actions)
 
     def _actions(self, sight: Sight) -> tuple[Action, ...]:
-        """Return what any mood asks for: all is well; I was asked for a turn; nobody was heard for long; no brokers."""
+        """Return what any mood asks for.
+
+        All is well; I was asked for a turn; nobody was heard for long; no brokers; and in a pause: nobody was
+        heard for long, and a person asks in spite of it.
+        """
         calm = self._observe(sight, late=False)
         asked = (Activation(request_id="", target=calm.me, generation=calm.newest + 1, reason=""),)
         moods = (
@@ -61,6 +67,8 @@ class Decider:
             replace(calm, activations=asked),
             self._observe(sight, late=True),
             replace(calm, guarded=None),
+            replace(self._observe(sight, late=True), pause=_PAUSE),
+            replace(calm, activations=(replace(asked[0], by_person=True, at=_PAUSE.at),), pause=_PAUSE),
         )
         found: dict[tuple[object, ...], Action] = {}
         for seen in moods:

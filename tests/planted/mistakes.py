@@ -267,6 +267,24 @@ MISTAKES = (
         new="seen.guarded)",
     ),
     Mistake(
+        name="pause: instances claim all the same",
+        file="controller/decide.py",
+        old="    if pause is not None:\n        return [], Reason.PAUSED\n",
+        new="",
+    ),
+    Mistake(
+        name="pause: a wish from before it is taken for insisting",
+        file="controller/decide.py",
+        old="    return activation.by_person and activation.at >= pause.at\n",
+        new="    return activation.by_person\n",
+    ),
+    Mistake(
+        name="pause: it never ends",
+        file="avro/backup_avro/pause.py",
+        old="newest.until is not None and now < newest.until",
+        new="newest.until is not None",
+    ),
+    Mistake(
         name="an end below another generation's is taken for a cut",
         file="controller/tasks.py",
         old="            self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])\n",

@@ -136,8 +136,46 @@ def two_histories_are_not_joined(seed: int) -> World:
     return stage.world
 
 
+def paused_while_the_active_dies(seed: int) -> World:
+    """A paused pair loses its Active for good: the other one waits for the end of the pause, and takes over then."""
+    stage = Stage(seed, "busy")
+    stage.world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    stage.world.start("b")
+    stage.run(4)
+    newest = max(state.number for state in stage.states())
+    stage.world.operator.pause(seconds=40)
+    stage.run(4)
+    stage.kill_for_good("a")
+
+    def claimed() -> bool:
+        return any(state.number > newest for state in stage.world.judge.states())
+
+    demand(not stage.run(25, claimed), "a generation was claimed in a pause")
+    demand(stage.run(60, lambda: stage.complete("b")), "b never took over after the pause")
+    return stage.world
+
+
+def asked_in_spite_of_a_pause(seed: int) -> World:
+    """A request from before a pause waits for its end; one that was made in spite of it is granted."""
+    stage = Stage(seed, "busy")
+    stage.world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    stage.world.failover("b")
+    stage.run(2)
+    stage.world.operator.pause(seconds=60)
+    stage.run(4)
+    stage.world.start("b")
+    demand(not stage.run(12, lambda: stage.complete("b")), "a request from before the pause was granted in it")
+    stage.world.failover("b")
+    demand(stage.run(20, lambda: stage.complete("b")), "a request in spite of the pause was not granted")
+    return stage.world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
     "two histories are not joined": two_histories_are_not_joined,
+    "a pair is paused, its Active dies": paused_while_the_active_dies,
+    "a person asks in spite of a pause": asked_in_spite_of_a_pause,
 }

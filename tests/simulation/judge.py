@@ -46,6 +46,8 @@ class Judge:
     cuts: Cuts = field(init=False)
     readings: Readings = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
+    pauses: int = 0
+    """How often a person asked for a pause or ended one."""
     confirmed: dict[PartitionKey, int] = field(default_factory=dict)
     cut_off: dict[PartitionKey, dict[Record, bool]] = field(default_factory=dict)
     checks: int = 0
@@ -101,6 +103,8 @@ class Judge:
             self._unread = True
         self.readings.noticed(what, key)
         self.cuts.noticed(what, key)
+        if what == "put" and key.startswith(f"{self.pair}/pauses/"):
+            self.pauses += 1
         if what == "put" and key.startswith(f"{self.pair}/releases/"):
             self._release(decode_release(self.bucket.objects[key], key))
 
@@ -130,7 +134,7 @@ class Judge:
 
     def counts(self) -> dict[str, int]:
         """Return how often what was asked for by a person."""
-        return self.cuts.counts | self.readings.counts | {"release": len(self.releases)}
+        return self.cuts.counts | self.readings.counts | {"release": len(self.releases), "maintenance": self.pauses}
 
     def held(self) -> Callable[[int], bool]:
         """Return what says whether a pin keeps a generation, or did until a short while ago."""

@@ -1,4 +1,4 @@
-"""A person at work beside the pair: checkpoints, restores that read for a while, releases. Each command is a process.
+"""A person at work beside the pair: checkpoints, slow restores, releases, pauses. Each command is a process.
 
 The commands are production's: `controller.checkpoints`, `controller.lookout` and `letting_go`, `sink.chain.checkpoints`
 and `releases`, the planning of `spark_jobs.restore`, `pins.held`. Only what they have of the cluster is made up.
@@ -15,6 +15,7 @@ from backup_avro import layout
 from backup_avro.checkpoint import Status
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.release import Release
+from controller import pausing
 from controller.checkpoints import Seer, draft, hint
 from controller.config import Config
 from controller.letting_go import Parting, parting
@@ -170,6 +171,28 @@ class Operator:
         for name in _IDS:
             if self.runtime.random.random() < 0.5:
                 self.forget(name)
+
+    # --- tandem pause, tandem resume ----------------------------------------------------------------------------------
+
+    def pause(self, seconds: float | None = None) -> None:
+        """`tandem pause`, else for up to 25 s: longer than it takes to count as dead, and than a rotation."""
+        lasting_ms = self.runtime.random.randint(1_000, 25_000) if seconds is None else round(seconds * 1000)
+
+        def ask(store: Store, desk: Desk) -> None:
+            desk.think(4.0)
+            until = now_ms(store) + lasting_ms
+            pausing.hint(self.config, pausing.put(store, self.config.pair, until=until, by=PERSON, reason=""))
+
+        self._run("pause", ask)
+
+    def resume(self) -> None:
+        """`tandem resume`, whether there is a pause or not."""
+
+        def ask(store: Store, desk: Desk) -> None:
+            del desk
+            pausing.hint(self.config, pausing.put(store, self.config.pair, until=None, by=PERSON, reason=""))
+
+        self._run("resume", ask)
 
     # --- tandem restore -----------------------------------------------------------------------------------------------
 

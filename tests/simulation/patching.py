@@ -25,6 +25,7 @@ MODULES = (
     "controller.instance",
     "controller.keeper",
     "controller.lookout",
+    "controller.pausing",
     "controller.runs",
     "controller.tasks",
     "controller.watch",

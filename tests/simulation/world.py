@@ -10,6 +10,7 @@ from typing import Any, cast
 import controller.checkpoints as checkpoints_module
 import controller.instance as instance_module
 import controller.lookout as lookout_module
+import controller.pausing as pausing_module
 from backup_avro import coverage
 from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
@@ -111,6 +112,7 @@ class Plan:
     catch_up: float = 0.0
     workers: int = 0
     worker_crash: float = 0.0
+    maintenance: float = 0.0
 
 
 @dataclass(slots=True)
@@ -233,6 +235,7 @@ class World:
             catch_up=some(0.5, 0.15),
             workers=2 if rng.random() < 0.25 else 0,
             worker_crash=some(0.1),
+            maintenance=some(0.04, 0.3),
         )
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
@@ -284,6 +287,8 @@ class World:
         if self.plan.checkpoint:
             self.operator.tidy_up()
             self.operator.checkpoint()
+        if self.plan.maintenance:
+            self.operator.resume()
         for life in list(self.zombies):
             self.crash(life.process)
         for life in [*self.alive.values(), *self.zombies]:
@@ -559,6 +564,8 @@ class World:
             self.operator.release()
         if self._chance(plan.catch_up):
             self.operator.catch_up()
+        if self._chance(plan.maintenance):
+            (self.operator.resume if rng.random() < 0.3 else self.operator.pause)()
 
     def failover(self, target: str) -> None:
         """`tandem failover`: ask an instance for the next generation."""
@@ -573,7 +580,7 @@ class World:
                     incarnation=f"{self.random.getrandbits(32):08x}",
                     cluster_id=CLUSTER_ID,
                     request_id=f"{self.random.getrandbits(32):08x}",
-                    at=0,
+                    at=self.bucket.now_ms(),
                     target=target,
                     generation=number,
                     reason="asked",
@@ -633,9 +640,11 @@ def wire() -> None:
     def open_source(*_: object, **__: object) -> Source:
         return cast("Source", runtime.here().me().process.open_source())
 
-    checkpoints_module.ClusterAdmin = lookout_module.ClusterAdmin = cast("Any", client.Client)
-    checkpoints_module.partition_count = cast("Any", client.partition_count)
-    checkpoints_module.send = cast("Any", client.send)
+    for module in (checkpoints_module, pausing_module):
+        module.ClusterAdmin = cast("Any", client.Client)
+        module.partition_count = cast("Any", client.partition_count)
+        module.send = cast("Any", client.send)
+    lookout_module.ClusterAdmin = cast("Any", client.Client)
     lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)
     instance_module.best_transcoder = cast("Any", Transcoder)

@@ -12,6 +12,7 @@ from sights import listening, message
 from backup_avro.coordination import Event
 from backup_avro.errors import TandemError, TimedOutError
 from controller.cli import failover
+from controller.cli.asking import one_line
 from controller.handover import Plan, Stage, Standing, Step
 
 
@@ -110,4 +111,4 @@ def test_somebody_else_was_first(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_reasons_are_one_short_line(given: str, kept: str) -> None:
     """A reason goes into messages and chains, and comes back in tables."""
-    assert failover._clean(given) == kept
+    assert one_line(given, otherwise="manual failover") == kept

@@ -139,13 +139,14 @@ def test_the_table_of_instances(capsys: pytest.CaptureFixture[str]) -> None:
     assert "reading; without the compiled transcoder, slow" in drawn(store, listening(slow), capsys)
     text = drawn(store, heard, capsys)
     assert re.search(
-        r"^a +Catch-up +2s ago +01234567 +- +5  scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
+        r"^a +Catch-up +[23]\S* ago +01234567 +- +5  "
+        r"scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
         text,
         re.MULTILINE,
     )
-    assert re.search(r"^b +was Active +silent for 3m 20s +process- +- +-  -$", text, re.MULTILINE)
+    assert re.search(r"^b +was Active +silent for 3m 2\ds +process- +- +-  -$", text, re.MULTILINE)
     heard = listening(message(Event.LEAVING, instance="b", at=at - 5000))
-    assert re.search(r"^b +- +left 5s ago ", drawn(store, heard, capsys), re.MULTILINE)
+    assert re.search(r"^b +- +left [56]\S*s ago ", drawn(store, heard, capsys), re.MULTILINE)
     assert re.search(r"^a +- +never ", drawn(store, heard, capsys), re.MULTILINE)
 
 
@@ -216,8 +217,8 @@ def test_the_last_runs_are_shown_and_do_not_count(
     assert re.match(r"last retention 1m \d+s ago, 2.5s: 2 steps failed \(5 steps\)$", last[2])
     assert run(["status", "-c", config, "--s3-only", "-o", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["last_verify"]["clean"], document["last_verify"]["generations"]) == (True, {"1": 3})
-    assert (document["last_drill"]["error"], document["last_drill"]["seconds"]) == ("no broker answers", 2.5)
+    assert (document["lastVerify"]["clean"], document["lastVerify"]["generations"]) == (True, {"1": 3})
+    assert (document["lastDrill"]["error"], document["lastDrill"]["seconds"]) == ("no broker answers", 2.5)
     outcomes.put(store, replace(run_of, at=run_of.at + 1, clean=False, findings=7))
     assert run(["status", "-c", config, "--s3-only"]) == 0
     assert "7 mismatches" in capsys.readouterr().out

@@ -115,8 +115,8 @@ def test_the_document_is_json(store: ObjectStore) -> None:
     document = plain(overview(sight(store, heard_s=BOTH, topics=[ORDERS])))
     assert isinstance(document, dict)
     again = json.loads(json.dumps(document, allow_nan=False))
-    assert again["generations"][0]["opened_at"].endswith("Z")
-    assert again["instances"][0]["heard_age_s"] == pytest.approx(1.0, abs=0.5)
+    assert again["generations"][0]["openedAt"].endswith("Z")
+    assert again["instances"][0]["heardAgeSeconds"] == pytest.approx(1.0, abs=0.5)
 
 
 def test_lag_is_told_against_the_logs_end(store: ObjectStore) -> None:

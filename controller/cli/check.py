@@ -1,0 +1,148 @@
+"""`tandem check`: the pair's state in one line and an exit code, as monitoring plugins have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from backup_avro.errors import ConfigError
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.durations import span
+from controller.cli.output import OutputFormat, OutputOption
+
+if TYPE_CHECKING:
+    from controller.check import Limits
+
+_BOTH: Final = ("warning", "critical")
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+def _age(name: str, what: str) -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(name, metavar="DURATION", help=what)
+    return found
+
+
+@app.command(
+    epilog="\b\nExamples:\n  tandem check -c a.yaml\n"
+    "  tandem check --lag-warning 10000 --lag-critical 1000000 --verify-age 8d --drill-age 35d\n"
+    "  tandem check --s3-only --commit-age-critical 1h -o json"
+)
+def check(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    lag_warning: Annotated[
+        int | None, typer.Option("--lag-warning", min=0, metavar="OFFSETS", help="Lag above which it is a WARNING.")
+    ] = None,
+    lag_critical: Annotated[
+        int | None, typer.Option("--lag-critical", min=0, metavar="OFFSETS", help="Lag above which it is CRITICAL.")
+    ] = None,
+    commit_age_warning: Annotated[
+        str | None, _age("--commit-age-warning", "Age of the newest restorable moment above which it is a WARNING.")
+    ] = None,
+    commit_age_critical: Annotated[
+        str | None, _age("--commit-age-critical", "Age of the newest restorable moment above which it is CRITICAL.")
+    ] = None,
+    complete_age_warning: Annotated[
+        str | None, _age("--complete-age-warning", "Time since COMPLETE above which it is a WARNING.")
+    ] = None,
+    complete_age_critical: Annotated[
+        str | None, _age("--complete-age-critical", "Time since COMPLETE above which it is CRITICAL.")
+    ] = None,
+    verify_age: Annotated[
+        str | None, _age("--verify-age", "A WARNING if the last verify is older; CRITICAL if it found something.")
+    ] = None,
+    drill_age: Annotated[
+        str | None, _age("--drill-age", "A WARNING if the last drill is older; CRITICAL if it found something.")
+    ] = None,
+    s3_only: Annotated[bool, typer.Option("--s3-only", help="Ask the store alone.")] = False,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Say in one line whether all is well, for Nagios and its kin.
+
+    Exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN: these are a plugin's, not those of the other commands. UNKNOWN is
+    also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add
+    the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
+
+    CRITICAL is what keeps records from being backed up or restored, WARNING everything else that `tandem status` calls
+    a problem. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
+    """
+    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller import check as rules  # noqa: PLC0415 - likewise
+    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.overview import overview  # noqa: PLC0415 - likewise
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
+
+    limits = _limits(
+        lag=(lag_warning, lag_critical),
+        commit_age=(commit_age_warning, commit_age_critical),
+        complete_age=(complete_age_warning, complete_age_critical),
+        verify_age=verify_age,
+        drill_age=drill_age,
+    )
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        found = overview(look(settings, store, s3_only=s3_only))
+        ran = {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
+    finally:
+        store.close()
+    report = rules.check(found, ran, limits)
+    if output_ is OutputFormat.TABLE:
+        output.status_line(rules.line(report))
+    else:
+        body = {
+            "pair": found.pair,
+            "at": found.at,
+            "severity": report.severity.name,
+            "summary": report.summary,
+            "findings": [
+                {
+                    "severity": one.severity.name,
+                    "fault": one.fault,
+                    "message": one.message,
+                    "remedy": one.remedy,
+                }
+                for one in report.findings
+            ],
+            "figures": report.figures,
+        }
+        output.show(kind="Check", body=body, output=output_, tables=[])
+    raise typer.Exit(report.severity)
+
+
+def _limits(
+    *,
+    lag: tuple[int | None, int | None],
+    commit_age: tuple[str | None, str | None],
+    complete_age: tuple[str | None, str | None],
+    verify_age: str | None,
+    drill_age: str | None,
+) -> Limits:
+    from controller.check import Limits  # noqa: PLC0415 - Kafka and S3 are slow to import
+
+    commit = [_seconds(f"--commit-age-{which}", text) for which, text in zip(_BOTH, commit_age, strict=True)]
+    complete = [_seconds(f"--complete-age-{which}", text) for which, text in zip(_BOTH, complete_age, strict=True)]
+    for name, (warning, critical) in (("lag", lag), ("commit-age", commit), ("complete-age", complete)):
+        if warning is not None and critical is not None and critical < warning:
+            raise ConfigError(
+                f"--{name}-critical is below --{name}-warning", remedy="WARNING is what comes first, and is the lower"
+            )
+    return Limits(
+        lag_warning=lag[0],
+        lag_critical=lag[1],
+        commit_age_warning_s=commit[0],
+        commit_age_critical_s=commit[1],
+        complete_age_warning_s=complete[0],
+        complete_age_critical_s=complete[1],
+        verify_age_s=_seconds("--verify-age", verify_age),
+        drill_age_s=_seconds("--drill-age", drill_age),
+    )
+
+
+def _seconds(option: str, text: str | None) -> float | None:
+    return None if text is None else span(option, text).total_seconds()

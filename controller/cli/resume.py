@@ -1,0 +1,45 @@
+"""`tandem resume`: ends a pause before its time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from controller.cli import output
+from controller.cli.asking import asker, one_line
+from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.pause import show
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(epilog="\b\nExamples:\n  tandem resume -c a.yaml\n  tandem resume -o json")
+def resume(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the store.")] = "",
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """End a pause: what is due is done from now on.
+
+    A turn that is overdue, a dead Active and a tainted generation are taken up at once. It is no error if the pair is
+    not paused. It needs the store alone: instances see it within a heartbeat.
+    """
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.pausing import current, put  # noqa: PLC0415 - likewise
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
+    try:
+        if current(store, settings.pair) is None:
+            output.note(f"pair {settings.pair} is not paused")
+        found = put(store, settings.pair, until=None, by=asker(), reason=one_line(reason))
+        now = now_ms(store)
+    finally:
+        store.close()
+    show(settings, found, now=now, form=output_)

@@ -1,0 +1,53 @@
+"""Asking for a pause and ending it: the store holds it, the coordination topic only makes instances look at once."""
+
+from __future__ import annotations
+
+import uuid
+
+from backup_avro.coordination import CoordinationMessage, Event
+from backup_avro.errors import TandemError
+from backup_avro.pause import Pause, in_force
+from controller.config import Config
+from controller.lookout import ANSWER_S
+from controller.mailbox import partition_count, send
+from sink.chain.pauses import PauseReader
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore
+from sink.source.client_config import Value
+from sink.source.cluster import ClusterAdmin
+
+SENDER = "cli"
+_SEND_S = 5.0
+
+
+def current(store: ObjectStore, pair: str) -> Pause | None:
+    """Return the pause that is in force. Raises errors of the store."""
+    return in_force(PauseReader(store, pair).refresh(), now_ms(store))
+
+
+def put(store: ObjectStore, pair: str, *, until: int | None, by: str, reason: str) -> Pause:
+    """Pause until `until` (ms by the store's clock), or end the pause if that is None. Raises errors of the store."""
+    draft = Pause(number=0, pair=pair, at=now_ms(store), until=until, by=by, reason=reason)
+    return PauseReader(store, pair).append(draft)
+
+
+def hint(config: Config, pause: Pause) -> TandemError | None:
+    """Tell the instances to look at the store; return why they could not be told. They look by themselves as well."""
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    try:
+        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+        message = CoordinationMessage(
+            event=Event.RESUME if pause.until is None else Event.PAUSE,
+            pair=config.pair,
+            instance=SENDER,
+            incarnation=str(uuid.uuid4()),
+            cluster_id=admin.cluster_id(),
+            request_id=uuid.uuid4().hex,
+            at=pause.at,
+            reason=pause.reason,
+        )
+        partitions = partition_count(admin, config.coordination.topic)
+        send(props, message, topic=config.coordination.topic, partitions=partitions, timeout_s=_SEND_S)
+    except TandemError as error:
+        return error
+    return None

@@ -1,0 +1,260 @@
+"""`tandem check`: one line, a plugin's exit codes, limits, and what is said when nothing can be found out."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
+from sights import listening, message, sight
+
+from backup_avro import layout
+from backup_avro.coordination import Event
+from backup_avro.outcome import Outcome, OutcomeKind
+from controller.check import Limits, Report, Severity, check, line
+from controller.cli.main import run
+from controller.overview import overview
+from controller.sighting import Gap
+from controller.verdict import Fault
+from sink.chain import outcomes
+from sink.chain.writer import now_ms
+from sink.object_store import ObjectStore, open_store
+
+ORDERS = TopicSpec("orders", partitions=2)
+BOTH = {"a": 1.0, "b": 2.0}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A file store below the test's folder."""
+    (tmp_path / "store").mkdir()
+    return open_store((tmp_path / "store").as_uri())
+
+
+@pytest.fixture
+def config(tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A configuration for that store, with brokers that are not there."""
+    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"store: {{root: '{store.url}'}}\n"
+    )
+    return str(path)
+
+
+def completed(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
+    """A generation that is COMPLETE."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number, instance=instance)
+    backup.commit(records("orders", 0, range(100)))
+    backup.complete()
+    return backup
+
+
+def judged(
+    store: ObjectStore,
+    limits: Limits | None = None,
+    ran: dict[OutcomeKind, Outcome | None] | None = None,
+    **seen: object,
+) -> Report:
+    """What is reported of a store, and of what else is seen."""
+    return check(overview(sight(store, **seen)), ran or {}, limits or Limits())  # type: ignore[arg-type]  # as `sight` has it
+
+
+def outcome(at: int, kind: OutcomeKind = OutcomeKind.VERIFY) -> Outcome:
+    """A clean run that ended then."""
+    return Outcome(kind=kind, pair=PAIR, at=at, by="me@here", clean=True, what="all", findings=0, records=1, bytes=1)
+
+
+def test_all_is_well(store: ObjectStore) -> None:
+    """OK, what a restore would bring back, and every figure with its unit."""
+    completed(store)
+    found = judged(store, heard_s=BOTH, topics=[ORDERS], ends={("orders", 0): 103, ("orders", 1): 0})
+    assert (found.severity, found.findings) == (Severity.OK, ())
+    assert re.fullmatch(
+        r"OK - pair shop: generation 1 restores up to (now|\d+\S* ago), lag 3, a is Active"
+        r"\|lag=3 commit_age=[\d.]+s complete_age=[\d.]+s verify_age=U drill_age=U bytes=\d+B generations=1",
+        line(found),
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "severity"),
+    [
+        (Limits(lag_warning=3, lag_critical=3), Severity.OK),
+        (Limits(lag_warning=2), Severity.WARNING),
+        (Limits(lag_warning=2, lag_critical=3), Severity.WARNING),
+        (Limits(lag_warning=1, lag_critical=2), Severity.CRITICAL),
+        (Limits(lag_critical=0), Severity.CRITICAL),
+    ],
+)
+def test_a_limit_counts_when_it_is_exceeded(store: ObjectStore, limits: Limits, severity: Severity) -> None:
+    """At the limit is still well; the worse of two limits wins, and is told once."""
+    completed(store)
+    found = judged(store, limits, heard_s=BOTH, topics=[ORDERS], ends={("orders", 0): 103, ("orders", 1): 0})
+    assert found.severity is severity
+    assert len(found.findings) == (severity is not Severity.OK)
+    warning, critical = limits.lag_warning, limits.lag_critical
+    expected = f"lag=3;{'' if warning is None else warning};{'' if critical is None else critical}".rstrip(";")
+    assert f"|{expected} " in line(found)
+
+
+def test_ages_are_measured_by_the_store(store: ObjectStore) -> None:
+    """Age of the newest moment and of COMPLETE, against their limits, in seconds."""
+    completed(store)
+    limits = Limits(commit_age_warning_s=60, complete_age_critical_s=100)
+    assert judged(store, limits, heard_s=BOTH, later_s=50).severity is Severity.OK
+    found = judged(store, limits, heard_s=BOTH, later_s=70)
+    assert (found.severity, found.findings[0].message) == (
+        Severity.WARNING,
+        "the newest moment that can be restored is 1m 10s old",
+    )
+    found = judged(store, limits, heard_s=BOTH, later_s=110)
+    assert [one.severity for one in found.findings] == [Severity.CRITICAL, Severity.WARNING]
+    assert "complete_age=110" in line(found)
+
+
+def test_a_lag_that_is_not_known_is_no_lag_of_nothing(store: ObjectStore) -> None:
+    """Brokers that do not answer count only if there is a limit on the lag: then it is UNKNOWN, and says why."""
+    completed(store)
+    gap = Gap(message="nothing is known of the logs' ends: no answer", remedy="check the brokers")
+    found = judged(store, gaps=(gap,))
+    assert (found.severity, found.findings) == (Severity.OK, ())
+    assert "|lag=U " in line(found)
+    found = judged(store, Limits(lag_warning=5), gaps=(gap,))
+    assert (found.severity, found.findings[0].message) == (
+        Severity.UNKNOWN,
+        "the lag is not known: nothing is known of the logs' ends: no answer",
+    )
+    assert found.findings[0].remedy.startswith("check the brokers")
+    assert "the brokers were not asked" in judged(store, Limits(lag_warning=5)).findings[0].message
+
+
+def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:
+    """Limits say nothing beside it: there is nothing they could be held against."""
+    found = judged(store, Limits(lag_warning=1, commit_age_warning_s=1), heard_s={})
+    assert found.severity is Severity.CRITICAL
+    assert [one.fault for one in found.findings if one.severity is Severity.CRITICAL] == [Fault.NO_COMPLETE_BACKUP]
+    assert found.summary == "pair shop: nothing can be restored"
+
+
+def test_an_active_that_is_dead_for_ever_is_critical(store: ObjectStore) -> None:
+    """By its voice and its chain where the brokers answer, by its chain alone where they do not."""
+    completed(store)
+    heard = judged(store, heard_s={"b": 1}, later_s=3600)
+    assert heard.severity is Severity.CRITICAL
+    assert heard.findings[0].fault is Fault.ACTIVE_SILENT
+    alone = judged(store, later_s=3600)
+    assert (alone.severity, alone.findings[0].fault) == (Severity.CRITICAL, Fault.NOT_COMMITTING)
+
+
+def test_what_can_wait_is_a_warning(store: ObjectStore) -> None:
+    """A peer that is away, a taint that both instances cure: the backup goes on."""
+    backup = completed(store)
+    away = judged(store, heard_s={"a": 1})
+    assert (away.severity, away.findings[0].fault) == (Severity.WARNING, Fault.INSTANCE_SILENT)
+    backup.taint("orders", 0, 100)
+    found = judged(store, heard_s=BOTH)
+    assert (found.severity, found.findings[0].fault) == (Severity.WARNING, Fault.TAINTED)
+
+
+def test_a_verification_and_a_drill_are_asked_for_by_limits_alone(store: ObjectStore) -> None:
+    """Never, too long ago, not ended: WARNING; with mismatches: CRITICAL; without a limit they don't count."""
+    completed(store)
+    now = now_ms(store)
+    limits = Limits(verify_age_s=7200, drill_age_s=7200)
+    never = judged(store, limits, heard_s=BOTH)
+    assert [one.message for one in never.findings] == [
+        "no `tandem verify` was ever run",
+        "no `tandem drill` was ever run",
+    ]
+    fresh = {kind: outcome(now - HOUR_MS, kind) for kind in OutcomeKind}
+    assert judged(store, limits, {**fresh}, heard_s=BOTH).severity is Severity.OK
+    old = {**fresh, OutcomeKind.DRILL: outcome(now - 3 * HOUR_MS, OutcomeKind.DRILL)}
+    assert judged(store, limits, {**old}, heard_s=BOTH).findings[0].message == "the last `tandem drill` was 3h ago"
+    broken = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, error="no answer")}
+    assert judged(store, limits, {**broken}, heard_s=BOTH).severity is Severity.WARNING
+    found = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, findings=7)}
+    assert judged(store, limits, {**found}, heard_s=BOTH).severity is Severity.CRITICAL
+    assert judged(store, None, {**found}, heard_s=BOTH).severity is Severity.OK
+
+
+def test_the_worst_comes_first_and_all_is_one_line(store: ObjectStore) -> None:
+    """A message with a bar or a line break can't be taken for figures; CRITICAL goes before WARNING."""
+    completed(store)
+    trouble = message(instance="a", at=now_ms(store), state="Active", details={"trouble": "x|lag=0\ny"})
+    said = line(judged(store, listener=listening(trouble, message(Event.LEAVING, instance="b", at=1))))
+    assert said.startswith("WARNING - a: x/lag=0 y; b ")
+    assert said.count("|") == 1
+    wrong = judged(store, heard_s={"a": 1}, topics=[ORDERS], cluster_id=f"not-{CLUSTER}")
+    assert [one.severity for one in wrong.findings] == [Severity.CRITICAL, Severity.WARNING]
+
+
+def test_the_command_asks_the_store_alone(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code and line; nothing on stderr."""
+    completed(store)
+    assert run(["check", "-c", config, "--s3-only"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("OK - pair shop: generation 1 restores up to ")
+    assert (printed.out.count("\n"), printed.err) == (1, "")
+
+
+def test_brokers_that_do_not_answer_do_not_matter(
+    store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store suffices: OK without them, UNKNOWN only where a limit needs them."""
+    completed(store)
+    assert run(["check", "-c", config]) == 0
+    assert run(["check", "-c", config, "--lag-critical", "5"]) == 3
+    assert capsys.readouterr().out.splitlines()[1].startswith("UNKNOWN - the lag is not known: ")
+
+
+def test_the_document(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON has the findings with their remedies and every figure with its limits, beside the same exit code."""
+    store.put_if_absent(layout.claim_key(PAIR, 1), b"{}")
+    assert run(["check", "-c", config, "--s3-only", "--lag-warning", "5", "-o", "json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schemaVersion"], told["kind"], told["severity"]) == (1, "Check", "CRITICAL")
+    assert told["findings"][0]["fault"] == "chain damaged"
+    assert told["findings"][0]["remedy"]
+    assert told["figures"][0] == {"name": "lag", "value": None, "unit": "", "warning": 5, "critical": None}
+
+
+def test_the_last_run_is_read_from_the_store(
+    store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 as long as nobody verified, 0 afterwards."""
+    completed(store)
+    arguments = ["check", "-c", config, "--s3-only", "--verify-age", "8d"]
+    assert run(arguments) == 1
+    outcomes.put(store, outcome(now_ms(store)))
+    assert run(arguments) == 0
+    assert ";691200 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--nope"], "No such option: --nope"),
+        (["--lag-warning", "many"], "--lag-warning"),
+        (["--verify-age", "8 fortnights"], "--verify-age 8 fortnights"),
+        (["--lag-warning", "5", "--lag-critical", "4"], "--lag-critical is below --lag-warning"),
+        (["-c", "/does/not/exist.yaml"], "/does/not/exist.yaml"),
+        (["--set", "store.root=file:///does/not/exist/anywhere"], "does not exist"),
+    ],
+)
+def test_what_can_not_be_found_out_is_unknown(
+    config: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, never the 2 that would be an alarm; one line on stdout for the monitoring, the remedy on stderr."""
+    assert run(["-c", config, "check", *arguments]) == 3
+    printed = capsys.readouterr()
+    assert printed.out.startswith("UNKNOWN - ")
+    assert says in printed.out
+    assert printed.out.count("\n") == 1
+    assert printed.err
