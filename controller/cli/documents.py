@@ -35,6 +35,7 @@ from controller.verdict import Fault, Problem
 from sink.chain.pins import Pin
 from sink.object_store.base import UploadInfo
 from spark_jobs.compare_plan import KeyFinding
+from spark_jobs.connector_verify import CopyResult
 from spark_jobs.retention_steps import Action, Doomed, Kept
 from spark_jobs.verify_plan import Finding, GenerationResult, Sampled
 
@@ -42,7 +43,7 @@ from spark_jobs.verify_plan import Finding, GenerationResult, Sampled
 
 
 class Run(TypedDict):
-    """What the last verification or drill came to. `generations`: up to which entry each chain was read."""
+    """What the last verification, drill or sweep came to. `generations`: up to which entry each chain was read."""
 
     at: datetime
     by: str
@@ -73,6 +74,7 @@ class Status(TypedDict):
     generations: Sequence[GenerationStatus]
     lastVerify: Run | None
     lastDrill: Run | None
+    lastRetention: Run | None
 
 
 class CheckFinding(TypedDict):
@@ -359,7 +361,7 @@ class PlannedPartition(TypedDict):
 
 
 class PlannedTopic(TypedDict):
-    """One topic of a plan."""
+    """One topic of a plan. `largestRecord`: bytes, uncompressed; null: not known. `maxMessageBytes`: while it loads."""
 
     source: str
     topicId: str
@@ -371,23 +373,36 @@ class PlannedTopic(TypedDict):
     config: Mapping[str, str]
     configDifferences: Mapping[str, Difference]
     records: int
+    bytes: int
+    largestRecord: int | None
+    maxMessageBytes: int
     expireAtOnce: Expiry
     partitions: Sequence[PlannedPartition]
 
 
+class Estimate(TypedDict):
+    """How long it takes, about; `measured` by the last drill, or guessed."""
+
+    seconds: float
+    measured: bool
+
+
 class RestorePlan(TypedDict):
-    """`tandem restore --dry-run`. `refused` says why it may not be done, null if it may."""
+    """`tandem restore --dry-run`. `refused`: why it may not be done, null if it may. `recorded`: by a pair's chains."""
 
     dryRun: Literal[True]
     pair: str
     generation: int
     seq: int
+    recorded: bool
     basis: Mapping[str, int]
     hash: str
     at: str | None
     shape: Shape
+    append: bool
     topics: Sequence[PlannedTopic]
     warnings: Sequence[str]
+    estimate: Estimate
     resumes: bool
     present: int
     refused: str | None
@@ -621,6 +636,20 @@ class Verified(TypedDict):
     repair: NotRequired[Repair]
 
 
+class VerifiedFiles(TypedDict):
+    """`tandem verify --layout connector`. `choices`: topic -> the copy that a restore takes, or why it takes none."""
+
+    layout: Literal["connector"]
+    root: str
+    clean: bool
+    seconds: float
+    copies: Sequence[CopyResult]
+    choices: Mapping[str, str]
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+    notProven: Sequence[str]
+
+
 class ComparedPartition(TypedDict):
     """One partition, between `start` and `cut`. `records`: of both sides. `counts`: findings by kind."""
 
@@ -803,7 +832,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "restore groups": (("RestoreGroups", RestoreGroups), ("RestoreGroups", RestoreGroupsRolledBack)),
     "records": (("Records", Records),),
     "export": (("Export", Export),),
-    "verify": (("Verify", Verified), ("Verify", Compared)),
+    "verify": (("Verify", Verified), ("Verify", VerifiedFiles), ("Verify", Compared)),
     "drill": (("Drill", Drill),),
     "retention": (("Retention", Retention),),
     "release": (("Release", Release),),
