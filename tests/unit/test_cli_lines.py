@@ -58,7 +58,7 @@ def test_whole_command_lines_in_the_docs_parse() -> None:
     for page in pages():
         for block in _FENCE.findall(page.read_text()):
             for line in _LINE.findall(block.replace("\\\n", " ")):
-                if "…" in line:
+                if "…" in line or line.endswith("[OPTIONS]"):  # a usage line of docs/cli.md
                     continue
                 found += 1
                 try:
