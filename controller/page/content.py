@@ -296,6 +296,8 @@ def _words(one: PositionStatus) -> Iterator[str]:
 
 def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
     command = f"tandem {kind.value} -c tandem.yaml"
+    if kind is OutcomeKind.RETENTION:  # a plan alone leaves no result
+        command += " --execute"
     if one is None:
         return Run(
             kind=kind.value, at=None, good=None, came="never", what="nothing was kept", seconds=None, command=command

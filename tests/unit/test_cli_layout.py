@@ -69,7 +69,7 @@ def test_verify_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["choices"]["orders"] == "topics"
     assert "b was taken" in document["choices"]["customers"]
     orders = next(copy for copy in document["copies"] if copy["topic"] == "orders")
-    assert (orders["records"], orders["twice"], orders["empty_values"]) == (18, 4, 2)
+    assert (orders["records"], orders["twice"], orders["emptyValues"]) == (18, 4, 2)
     assert document["notProven"]
     assert run(["verify", *ROOT, "--topics", "customers"]) == 0
     shown = capsys.readouterr().out

@@ -89,7 +89,7 @@ def test_metrics_are_answered_as_the_scraper_asks() -> None:
         asked.append(accept)
         return b"tandem_ready 1\n", "text/plain; version=0.0.4; charset=utf-8"
 
-    server = serve(("127.0.0.1", 0), look, metrics)
+    server = serve(("127.0.0.1", 0), look, metrics=metrics)
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
         request = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text"})

@@ -94,7 +94,11 @@ def test_steady(store: MemoryStore) -> None:
     assert rows["orders-0"][1:4] == ["20", "5", "0"]
     assert rows["1"][1:4] == ["a", "COMPLETE", "2 of 2"]
     assert rows["1"][6] == "2.0", "twenty records are kept, the first reading found ten"
-    assert told.texts("code")[-2:] == ["tandem verify -c tandem.yaml", "tandem drill -c tandem.yaml"]
+    assert told.texts("code")[-3:] == [
+        "tandem verify -c tandem.yaml",
+        "tandem drill -c tandem.yaml",
+        "tandem retention -c tandem.yaml --execute",
+    ]
     assert "verify never run" in told.text
     assert "Chains: 2s old" in told.text
     assert "Active for" in told.text, "the turns are told in words too"
