@@ -16,7 +16,7 @@ from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
 from backup_avro.connector import Reading
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.selection import PartitionSelection, Slice
-from spark_jobs.connector_files import File, Finding, Listed
+from spark_jobs.connector_files import File, FileFinding, Listed
 from spark_jobs.connector_overlap import Cut, Settled, clusters
 
 #: The generation that a connector's files are said to be of, wherever a number is needed: none has it.
@@ -92,7 +92,7 @@ def by_copy(files: Iterable[File]) -> Copies:
     return found
 
 
-def refuse_faults(findings: Sequence[Finding]) -> None:
+def refuse_faults(findings: Sequence[FileFinding]) -> None:
     """Raise DamagedError if there is any fault, which names the first."""
     if findings:
         first = findings[0]

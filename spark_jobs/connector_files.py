@@ -15,7 +15,7 @@ from spark_jobs.read import Turned, turned_by
 from spark_jobs.seen import Seen
 
 
-class Fault(StrEnum):
+class FileFault(StrEnum):
     """What is wrong with a file, or with files that belong together."""
 
     MISSING = "missing"  # it was deleted since it was listed
@@ -28,10 +28,10 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class FileFinding:
     """One fault. `where` is a file's key."""
 
-    fault: Fault
+    fault: FileFault
     where: str
     message: str
 
@@ -65,7 +65,7 @@ class File:
     last: int = -1
     min_timestamp: int = -1
     max_timestamp: int = -1
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FileFinding, ...] = ()
 
     @property
     def key(self) -> str:
@@ -90,33 +90,33 @@ class File:
 
 def gone(listed: Listed) -> File:
     """Return the result for a file that is not there any more."""
-    return _failed(listed, Fault.MISSING, "it was deleted since it was listed")
+    return _failed(listed, FileFault.MISSING, "it was deleted since it was listed")
 
 
 def unreadable(listed: Listed, error: DamagedError) -> File:
     """Return the result for a file that the store itself finds damaged."""
-    return _failed(listed, Fault.CONTAINER, str(error))
+    return _failed(listed, FileFault.CONTAINER, str(error))
 
 
 def look(listed: Listed, data: bytes, *, empty_as_null: bool) -> File:
     """Look at every record of a file. Whatever the bytes are, it is told and not raised."""
     if not data:
-        return _failed(listed, Fault.CONTAINER, "it is empty")
+        return _failed(listed, FileFault.CONTAINER, "it is empty")
     try:
         header = decode_header(data)
     except DamagedError as error:
-        return _failed(listed, Fault.CONTAINER, str(error))
+        return _failed(listed, FileFault.CONTAINER, str(error))
     try:
         turned = turned_by(header, empty_as_null=empty_as_null)
     except DamagedError as error:
-        return _failed(listed, Fault.SCHEMA, str(error.args[0]))
+        return _failed(listed, FileFault.SCHEMA, str(error.args[0]))
     tally = _Tally(turned)
     try:
         for block in iter_blocks(data, header):
             if block.count:
                 tally.add(decompress(block, header.codec), block.count)
     except DamagedError as error:
-        return _failed(listed, Fault.CONTAINER, f"{error}; {tally.seen.records} records could be read before that")
+        return _failed(listed, FileFault.CONTAINER, f"{error}; {tally.seen.records} records could be read before that")
     seen = tally.seen
     return File(
         listed=listed,
@@ -153,20 +153,24 @@ class _Tally:
         self.seen.add(body, count)
 
 
-def _problems(listed: Listed, seen: Seen) -> Iterable[Finding]:
+def _problems(listed: Listed, seen: Seen) -> Iterable[FileFinding]:
     place = listed.place
     foreign = sorted(seen.places - {(place.topic, place.partition)})
     if foreign:
         message = f"it lies in the folder of {place.topic}-{place.partition} and holds records of "
-        yield Finding(fault=Fault.FOREIGN, where=listed.key, message=f"{message}{foreign[0][0]}-{foreign[0][1]}")
+        yield FileFinding(
+            fault=FileFault.FOREIGN, where=listed.key, message=f"{message}{foreign[0][0]}-{foreign[0][1]}"
+        )
     if seen.disorder is not None:
-        yield Finding(fault=Fault.ORDER, where=listed.key, message=seen.disorder)
+        yield FileFinding(fault=FileFault.ORDER, where=listed.key, message=seen.disorder)
     if seen.records and seen.first < 0:
-        yield Finding(fault=Fault.ORDER, where=listed.key, message=f"its first offset is {seen.first}")
+        yield FileFinding(fault=FileFault.ORDER, where=listed.key, message=f"its first offset is {seen.first}")
 
 
-def _failed(listed: Listed, fault: Fault, message: str) -> File:
-    return File(listed=listed, size=listed.size, findings=(Finding(fault=fault, where=listed.key, message=message),))
+def _failed(listed: Listed, fault: FileFault, message: str) -> File:
+    return File(
+        listed=listed, size=listed.size, findings=(FileFinding(fault=fault, where=listed.key, message=message),)
+    )
 
 
 #: Most bytes, and files, that one task reads.

@@ -17,7 +17,7 @@ from backup_avro.connector import Prefer
 from backup_avro.errors import RefusedError
 from backup_avro.record import decode_body
 from backup_avro.spans import spans
-from spark_jobs.connector_files import Fault, File, Finding
+from spark_jobs.connector_files import File, FileFault, FileFinding
 from spark_jobs.read import Body
 
 #: Most times that reading may go from one file to another within a group of files that overlap: each time it is decoded
@@ -45,7 +45,7 @@ class Settled:
     cuts: tuple[Cut, ...]
     twice: int = 0
     lone: int = 0
-    conflicts: tuple[Finding, ...] = ()
+    conflicts: tuple[FileFinding, ...] = ()
 
 
 def clusters(files: Iterable[File]) -> Iterator[Sequence[File]]:
@@ -96,7 +96,7 @@ def settle(
     pending = sorted(range(len(files)), key=lambda number: files[number].first, reverse=True)
     heads: list[_Head] = []
     runs: list[_Run] = []
-    conflicts: list[Finding] = []
+    conflicts: list[FileFinding] = []
     twice = lone = 0
     while heads or pending:
         while pending and (not heads or files[pending[-1]].first <= heads[0].offset):
@@ -201,10 +201,10 @@ def _preferred(group: Sequence[_Head], files: Sequence[File], prefer: Prefer | N
     return by_age[0] if prefer is Prefer.OLDER else by_age[-1]
 
 
-def _conflict(group: Sequence[_Head], files: Sequence[File]) -> Finding:
+def _conflict(group: Sequence[_Head], files: Sequence[File]) -> FileFinding:
     first, second = files[group[0].number].key, files[group[1].number].key
-    return Finding(
-        fault=Fault.CONFLICT,
+    return FileFinding(
+        fault=FileFault.CONFLICT,
         where=first,
         message=f"offset {group[0].offset} is another record here than in {second}",
     )

@@ -14,7 +14,7 @@ from backup_avro.errors import PermanentError
 from spark_jobs import connector_choice
 from spark_jobs.connector import ConnectorReader, nothing_there
 from spark_jobs.connector_choice import Listing
-from spark_jobs.connector_files import Fault, File, Finding
+from spark_jobs.connector_files import File, FileFault, FileFinding
 from spark_jobs.connector_overlap import Settled, clusters
 from spark_jobs.read import StoreAddress
 
@@ -61,7 +61,7 @@ class Result:
     """The outcome. `choices`: topic -> which copy a restore takes, or why it takes none unless it is told."""
 
     copies: tuple[CopyResult, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[FileFinding, ...]
     choices: dict[str, str]
     notes: tuple[str, ...]
 
@@ -89,7 +89,7 @@ def verify(address: StoreAddress, reader: ConnectorReader, *, wants: Callable[[s
             try:
                 settled = reader.settled(topic, sound)
             except PermanentError as error:
-                findings.append(Finding(fault=Fault.CONFLICT, where=sound[0].key, message=str(error)))
+                findings.append(FileFinding(fault=FileFault.CONFLICT, where=sound[0].key, message=str(error)))
                 settled = {}
             findings += [finding for one in settled.values() for finding in one.conflicts]
             results.append(_figures(topic, copy, all_of_it, settled))
@@ -107,9 +107,11 @@ def verify(address: StoreAddress, reader: ConnectorReader, *, wants: Callable[[s
     )
 
 
-def _strays(listing: Listing) -> Iterable[Finding]:
+def _strays(listing: Listing) -> Iterable[FileFinding]:
     for key in listing.strays:
-        yield Finding(fault=Fault.PLACE, where=key, message="it lies in no folder of a partition, so it is never read")
+        yield FileFinding(
+            fault=FileFault.PLACE, where=key, message="it lies in no folder of a partition, so it is never read"
+        )
 
 
 def _figures(topic: str, copy: str, files: Collection[File], settled: Mapping[str, Settled]) -> CopyResult:

@@ -35,6 +35,7 @@ from controller.verdict import Fault, Problem
 from sink.chain.pins import Pin
 from sink.object_store.base import UploadInfo
 from spark_jobs.compare_plan import KeyFinding
+from spark_jobs.connector_files import FileFinding
 from spark_jobs.connector_verify import CopyResult
 from spark_jobs.retention_steps import Action, Doomed, Kept
 from spark_jobs.verify_plan import Finding, GenerationResult, Sampled
@@ -645,7 +646,7 @@ class VerifiedFiles(TypedDict):
     seconds: float
     copies: Sequence[CopyResult]
     choices: Mapping[str, str]
-    findings: Sequence[Finding]
+    findings: Sequence[FileFinding]
     notes: Sequence[str]
     notProven: Sequence[str]
 

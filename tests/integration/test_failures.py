@@ -65,7 +65,7 @@ def test_wrong_bucket(new_pair: PairMaker) -> None:
     """A bucket that does not exist ends the process; the message names bucket, endpoint and remedy."""
     pair = new_pair(["any"])
     a = pair.start("a", store={"root": "s3://no-such-bucket/backup"})
-    assert_ends(a, ERROR, "no-such-bucket", "NoSuchBucket", "create the bucket, or correct its name", "endpoint_url")
+    assert_ends(a, USAGE, "no-such-bucket", "NoSuchBucket", "create the bucket, or correct its name", "endpoint_url")
 
 
 def test_wrong_secret(new_pair: PairMaker) -> None:

@@ -81,8 +81,15 @@ def test_foreign_readers_see_the_same_records(
     for pair in pairs.values():
         pair.wait("generation 1 is complete", partial(pair.complete, 1))
     produce(kafka.bootstrap, topic, 20)
+    so_far = consume(kafka.bootstrap, [topic]).ends
+    for pair in pairs.values():
+        pair.wait("the journals are committed", partial(pair.covered, so_far))
+    # News of one partition alone gets an object of its own.
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(topic, key=b"alone", value=b"alone", partition=0)
+    assert producer.flush(30) == 0
     log = consume(kafka.bootstrap, [topic])
-    assert len(log.rows) == 80
+    assert len(log.rows) == 81
     java = JavaReader(spark)
     for codec, pair in pairs.items():
         state = pair.wait("all is committed", partial(pair.covered, log.ends))

@@ -15,7 +15,7 @@ from backup_avro.record import Record, decode_body
 from sink.object_store import StoreSettings
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.connector_choice import NO_GENERATION, topic_id_of
-from spark_jobs.connector_files import Fault
+from spark_jobs.connector_files import FileFault
 from spark_jobs.connector_verify import Result, verify
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
@@ -192,7 +192,7 @@ def test_a_conflict_names_both_files_until_one_is_preferred(tmp_path: Path) -> N
     assert older == [b"old"] * 9 + [b"new"] * 3
     assert plan(tmp_path, prefer=Prefer.NEWER).hash != plan(tmp_path, prefer=Prefer.OLDER).hash
     found = verified(tmp_path)
-    assert {finding.fault for finding in found.findings} == {Fault.CONFLICT}
+    assert {finding.fault for finding in found.findings} == {FileFault.CONFLICT}
     assert len(found.findings) == 4
 
 
@@ -220,7 +220,9 @@ def test_nothing_is_skipped_in_silence(tmp_path: Path) -> None:
     assert "1 Avro file in no folder of a partition, not read: topics/orders/stray.avro" in said
     assert "1 file of other kinds, not read" in said
     found = verified(tmp_path)
-    assert [(finding.fault, finding.where) for finding in found.findings] == [(Fault.PLACE, "topics/orders/stray.avro")]
+    assert [(finding.fault, finding.where) for finding in found.findings] == [
+        (FileFault.PLACE, "topics/orders/stray.avro")
+    ]
     [copy] = found.copies
     assert (copy.files, copy.records, [part.partition for part in copy.partitions]) == (3, 9, [0, 3])
     [topic] = plan(tmp_path).topics

@@ -10,7 +10,7 @@ from old_files import GOLDEN, GOLDEN_FOLDER, avro, row, rows, sink_key, today
 
 from backup_avro.connector import place_of
 from backup_avro.record import SCHEMA
-from spark_jobs.connector_files import TASK_FILES, TASKS, Fault, File, Listed, group, look
+from spark_jobs.connector_files import TASK_FILES, TASKS, File, FileFault, Listed, group, look
 
 KEY = sink_key("orders", 0, 0)
 
@@ -75,21 +75,21 @@ WHOLE = avro(rows("orders", 0, range(40)), codec="deflate")
 @pytest.mark.parametrize(
     ("data", "fault", "words"),
     [
-        (b"", Fault.CONTAINER, "it is empty"),
-        (b"PK\x03\x04 something else", Fault.CONTAINER, "no Avro object container file"),
-        (WHOLE[:100], Fault.CONTAINER, "header"),
-        (WHOLE[:-20], Fault.CONTAINER, "records could be read before that"),
-        (WHOLE[:-30] + b"\xff" * 8 + WHOLE[-22:], Fault.CONTAINER, "block at byte"),
-        (avro(rows("orders", 0, range(3)), schema=other_schema()), Fault.SCHEMA, "no version of AvroKafkaRecord"),
-        (avro(rows("customers", 0, range(3))), Fault.FOREIGN, "holds records of customers-0"),
-        (avro(rows("orders", 1, range(3))), Fault.FOREIGN, "holds records of orders-1"),
-        (avro([*rows("orders", 0, range(3)), *rows("orders", 7, [9])]), Fault.FOREIGN, "orders-7"),
-        (avro(rows("orders", 0, [1, 2, 2])), Fault.ORDER, "offset 2 follows 2"),
-        (avro(rows("orders", 0, [*range(50), 3]), block_bytes=50), Fault.ORDER, "offset 3 follows 49"),
-        (avro(rows("orders", 0, [-4, 2])), Fault.ORDER, "first offset is -4"),
+        (b"", FileFault.CONTAINER, "it is empty"),
+        (b"PK\x03\x04 something else", FileFault.CONTAINER, "no Avro object container file"),
+        (WHOLE[:100], FileFault.CONTAINER, "header"),
+        (WHOLE[:-20], FileFault.CONTAINER, "records could be read before that"),
+        (WHOLE[:-30] + b"\xff" * 8 + WHOLE[-22:], FileFault.CONTAINER, "block at byte"),
+        (avro(rows("orders", 0, range(3)), schema=other_schema()), FileFault.SCHEMA, "no version of AvroKafkaRecord"),
+        (avro(rows("customers", 0, range(3))), FileFault.FOREIGN, "holds records of customers-0"),
+        (avro(rows("orders", 1, range(3))), FileFault.FOREIGN, "holds records of orders-1"),
+        (avro([*rows("orders", 0, range(3)), *rows("orders", 7, [9])]), FileFault.FOREIGN, "orders-7"),
+        (avro(rows("orders", 0, [1, 2, 2])), FileFault.ORDER, "offset 2 follows 2"),
+        (avro(rows("orders", 0, [*range(50), 3]), block_bytes=50), FileFault.ORDER, "offset 3 follows 49"),
+        (avro(rows("orders", 0, [-4, 2])), FileFault.ORDER, "first offset is -4"),
     ],
 )
-def test_faults(data: bytes, fault: Fault, words: str) -> None:
+def test_faults(data: bytes, fault: FileFault, words: str) -> None:
     """Each is told with the file's key and what is wrong, and none is raised."""
     [finding] = looked(data).findings
     assert (finding.fault, finding.where) == (fault, KEY)

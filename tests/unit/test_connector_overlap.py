@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backup_avro.connector import Place, Prefer
 from backup_avro.errors import RefusedError
 from backup_avro.record import Record, encode
-from spark_jobs.connector_files import Fault, File, Listed
+from spark_jobs.connector_files import File, FileFault, Listed
 from spark_jobs.connector_overlap import Settled, clusters, settle
 from spark_jobs.read import Body
 
@@ -98,7 +98,7 @@ def test_a_conflict_names_both_files() -> None:
     """Without a choice, the first offset that differs is told."""
     files = Files({1: b"a", 2: b"b"}, {2: b"B", 3: b"c"})
     [conflict] = files.settle().conflicts
-    assert (conflict.fault, conflict.where) == (Fault.CONFLICT, "f0")
+    assert (conflict.fault, conflict.where) == (FileFault.CONFLICT, "f0")
     assert conflict.message == "offset 2 is another record here than in f1"
 
 
