@@ -38,7 +38,7 @@ from controller.keeper import Keeper
 from controller.machine import RoleMachine
 from controller.metrics.picture import BackupPictures, Picture
 from controller.observation import Observation, Peer, Role
-from controller.own_sight import own_sight
+from controller.own_sight import own_sight, stored_sight
 from controller.proof import Prover
 from controller.runs import Runs, asked_between_commits
 from controller.setup import Parts
@@ -434,10 +434,7 @@ class Instance:
         topics = self._topics if self._surveyor.trouble is None else None
         return own_sight(
             self._config,
-            view,
-            at=at,
-            root=self._parts.store.url,
-            policy=self._policy,
+            self._stored_sight(view, at),
             heard=self._parts.bulletin.latest().values(),
             own=own,
             guarded=None if topics is None else as_guarded(identity.cluster_id, topics),
@@ -486,22 +483,12 @@ class Instance:
             reports=self._runs.reports(),
             readings=self._runs.readings(),
             store_read_s=None if view is None else now - view.began_mono,
-            backup=None if seen is None or view is None else self._backups.of(self._sight(seen, view)),
+            backup=None if seen is None or view is None else self._backups.of(self._stored_sight(view, seen.at)),
             handover_ms=None if view is None else view.handover_ms,
         )
 
-    def _sight(self, seen: Observation, view: StoreView) -> Sight:
-        return Sight(
-            at=seen.at,
-            pair=self._parts.identity.pair,
-            root=self._parts.store.url,
-            instances=self._config.instances,
-            policy=self._policy,
-            generations=view.generations,
-            newest=view.newest,
-            damaged=view.damaged,
-            releases=view.releases,
-        )
+    def _stored_sight(self, view: StoreView, at: int) -> Sight:
+        return stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
 
     def _pause(self) -> dict[str, str] | None:
         view = self._watch.view

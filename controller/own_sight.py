@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.coverage import Guarded
+from backup_avro.pause import in_force
 from controller.config import Config
 from controller.observation import Policy
 from controller.sighting import Brokers, Listener, Sight
 from controller.watch import StoreView
 
 
-def own_sight(
-    config: Config,
-    view: StoreView,
-    *,
-    at: int,
-    root: str,
-    policy: Policy,
-    heard: Iterable[CoordinationMessage],
-    own: CoordinationMessage,
-    guarded: Guarded | None,
-) -> Sight:
-    """Return it. `heard` are the last messages of each sender, `own` is what this instance would say of itself now.
-
-    So it is told as alive however long the coordination topic does not take its heartbeats. `guarded` is None while the
-    brokers do not answer.
-    """
-    listener = Listener()
-    for message in sorted(heard, key=lambda message: message.at):
-        listener.take(message)
-    listener.take(own)
-    brokers = None
-    if guarded is not None:
-        names = {name for name, _ in guarded.topics.values()}
-        brokers = Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - names)))
+def stored_sight(config: Config, view: StoreView, *, at: int, root: str, policy: Policy) -> Sight:
+    """Return what the last look at the store has shown, and nothing of instances and brokers."""
     return Sight(
         at=at,
         pair=config.pair,
@@ -46,7 +26,30 @@ def own_sight(
         newest=view.newest,
         damaged=view.damaged,
         releases=view.releases,
-        voices=listener.voices(),
-        requests=listener.requests(),
-        brokers=brokers,
+        pause=in_force(view.pause, at),
     )
+
+
+def own_sight(
+    config: Config,
+    stored: Sight,
+    *,
+    heard: Iterable[CoordinationMessage],
+    own: CoordinationMessage,
+    guarded: Guarded | None,
+) -> Sight:
+    """Return `stored` with what is known of instances and brokers.
+
+    `heard` are the last messages of each sender, `own` is what this instance would say of itself now. So it is told as
+    alive however long the coordination topic does not take its heartbeats. `guarded` is None while the brokers do not
+    answer.
+    """
+    listener = Listener()
+    for message in sorted(heard, key=lambda message: message.at):
+        listener.take(message)
+    listener.take(own)
+    brokers = None
+    if guarded is not None:
+        names = {name for name, _ in guarded.topics.values()}
+        brokers = Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - names)))
+    return replace(stored, voices=listener.voices(), requests=listener.requests(), brokers=brokers)

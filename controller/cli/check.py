@@ -71,7 +71,6 @@ def check(
     CRITICAL is what keeps records from being backed up or restored, WARNING everything else that `tandem status` calls
     a problem. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
     """
-    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller import check as rules  # noqa: PLC0415 - likewise
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
@@ -88,7 +87,7 @@ def check(
     store = store_for_looking(settings)
     try:
         found = overview(look(settings, store, s3_only=s3_only))
-        ran = {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
+        ran = outcomes.latest_of_each(store, settings.pair)
     finally:
         store.close()
     report = rules.check(found, ran, limits)

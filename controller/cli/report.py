@@ -91,7 +91,6 @@ def _write(target: Path, data: bytes, *, force: bool) -> None:
 
 
 def _content(settings: Config) -> Content:
-    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from controller.page.content import content  # noqa: PLC0415 - likewise
@@ -107,7 +106,7 @@ def _content(settings: Config) -> Content:
             overview(seen),
             me=None,
             turns=[*over, *turns],
-            ran={kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind},
+            ran=outcomes.latest_of_each(store, settings.pair),
         )
     finally:
         store.close()

@@ -84,13 +84,12 @@ def status(
 
 
 def _look(settings: Config, store: ObjectStore, reader: ChainReader, *, s3_only: bool) -> _Picture:
-    from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import look  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
 
     found = overview(look(settings, store, s3_only=s3_only, reader=reader))
-    return found, {kind: outcomes.latest(store, settings.pair, kind) for kind in OutcomeKind}
+    return found, outcomes.latest_of_each(store, settings.pair)
 
 
 def _watch(once: Callable[[], _Picture], *, every_s: float, s3_only: bool, form: OutputFormat) -> None:

@@ -169,7 +169,7 @@ class PageSource:
         pair = self._config.pair
         return _Beside(
             pins=tuple(pins.list_pins(self._store, pair)),
-            ran={kind: outcomes.latest(self._store, pair, kind) for kind in OutcomeKind},
+            ran=outcomes.latest_of_each(self._store, pair),
         )
 
     def _ask_brokers(self) -> dict[tuple[str, int], LogEnd]:

@@ -48,6 +48,11 @@ class OutcomeReader:
         return dict(self._read)
 
 
+def latest_of_each(store: ObjectStore, pair: str) -> dict[OutcomeKind, Outcome | None]:
+    """Return what `latest` does, of every kind."""
+    return {kind: latest(store, pair, kind) for kind in OutcomeKind}
+
+
 def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:
     """Return the newest outcome of a kind that can be read, None if there is none. Raises errors of the store."""
     keys = sorted(info.key for info in store.list(layout.result_prefix(pair, kind.value)))

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 
-def kill_session(leader: int) -> None:
-    """Kill all processes of the session of a process that was started with `start_new_session`."""
+def members(leader: int) -> Iterator[int]:
+    """Yield all processes of the session of a process that was started with `start_new_session`."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError, ValueError, IndexError):
-                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                if session == leader:
-                    os.kill(int(entry.name), signal.SIGKILL)
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
+                    yield int(entry.name)
+
+
+def kill_session(leader: int) -> None:
+    """Kill them."""
+    for pid in members(leader):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

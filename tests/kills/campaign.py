@@ -11,13 +11,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from build_backup import PAIR, Backup, TopicSpec
+from sessions import kill_session, members
 from test_restore import read_all, rows_of
 
 from backup_avro.record import Record
@@ -94,7 +95,7 @@ class Run:
     def members(self, what: str) -> list[int]:
         """Return the processes of its session that have `what` in their command lines."""
         found = []
-        for pid in self._session():
+        for pid in members(self.process.pid):
             with suppress(OSError):
                 if what in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"):
                     found.append(pid)
@@ -102,17 +103,8 @@ class Run:
 
     def kill(self) -> None:
         """End all of it."""
-        for pid in self._session():
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait()
-
-    def _session(self) -> Iterator[int]:
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with suppress(OSError, ValueError, IndexError):
-                    if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == self.process.pid:
-                        yield int(entry.name)
 
 
 def history(topic: str, count: int) -> list[Record]:

@@ -17,9 +17,10 @@ from sights import POLICY, message, sight
 
 from backup_avro.coordination import Event
 from backup_avro.coverage import Guarded
+from backup_avro.pause import Pause
 from controller.cli.main import run
 from controller.config import Config, load
-from controller.own_sight import own_sight
+from controller.own_sight import own_sight, stored_sight
 from controller.page import source
 from controller.page.source import PageSource
 from controller.sighting import Brokers, LogEnd, Sight
@@ -231,12 +232,10 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, 
         message(Event.LEAVING, instance="a", incarnation="before", at=at - 800_000),
         message(Event.ACTIVATE, instance="operator", at=at, target="b", generation=2, reason="rotation"),
     ]
+    stored = stored_sight(config, view, at=at, root=store.url, policy=POLICY)
     seen = own_sight(
         config,
-        view,
-        at=at,
-        root=store.url,
-        policy=POLICY,
+        stored,
         heard=reversed(heard),
         own=message(instance="a", incarnation="now", at=at, state="Active"),
         guarded=Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}),
@@ -249,8 +248,14 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, 
     assert [asked.target for asked in seen.pending] == ["b"]
     assert seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",)) if seen.brokers else False
     assert dict(seen.damaged) == {7: "torn"}
-    unseen = own_sight(
-        config, view, at=at, root=store.url, policy=POLICY, heard=[], own=message(instance="a", at=at), guarded=None
-    )
+    unseen = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=None)
     assert unseen.brokers is None
     assert unseen.alive("b") is False
+
+
+def test_a_pause_is_seen_as_long_as_it_lasts(config: Config, store: ObjectStore, watched: Watched) -> None:
+    """As a command sees it: the page says it too."""
+    pause = Pause(number=1, pair=config.pair, at=1000, until=5000, by="me", reason="upgrade")
+    view = replace(watched.view, pause=pause)
+    for at, seen in ((4999, pause), (5000, None)):
+        assert stored_sight(config, view, at=at, root=store.url, policy=POLICY).pause == seen
