@@ -11,10 +11,11 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.chain import Kind, PartitionKey, StoredObject
+from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject
 from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.moments import marked
 from backup_avro.record import Record, decode_body
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
@@ -194,11 +195,25 @@ def test_any_moment_of_a_random_history(store: MemoryStore, seed: int) -> None:
         assert by_time.basis == {1: past.backup.writer.state.seq}
     assert len(past.between) > 6
     for at, truth in draw.sample(past.between, 6):
-        marked = plan(store, at=at)
-        assert held(store, marked) == truth
-        assert marked.past is not None
-        assert marked.past.at == at
-        assert marked.past.lagging == {}
+        of_mark = plan(store, at=at)
+        assert held(store, of_mark) == truth
+        assert of_mark.past is not None
+        assert of_mark.past.at == at
+        assert of_mark.past.lagging == {}
+
+
+def test_a_mark_of_before_the_moment_says_nothing_new(store: MemoryStore) -> None:
+    """A clock that stood still, or went back: the commit before the marks is the moment, not one of them."""
+    past = history(store, 4)
+    state = past.backup.writer.state
+    at = state.moments[-1].at
+    offsets = {key: position.offset + 1 for key, position in state.positions.items()}
+    marks = [Mark(at=at - 1, offsets=offsets), Mark(at=at, offsets=offsets)]
+    assert marked(state, state, marks, at + MINUTE) is None
+    found = marked(state, state, [*marks, Mark(at=at + 1, offsets={})], at + MINUTE)
+    assert found is not None
+    assert found[1].at == at + 1
+    assert found[1].offsets == offsets
 
 
 def test_the_generation_of_the_time(store: MemoryStore) -> None:
