@@ -72,8 +72,10 @@ simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=
 planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY=word
 	@PYTHONPATH=tests $(BIN)/python -m planted --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
-fuzz: setup ## The compiled twins against plain Python on hostile bytes: INPUTS=1000000 (FIRST=)
+fuzz: setup ## Hostile bytes: the compiled twins against plain Python, INPUTS=1000000 (FIRST=), and all that reads, SECONDS_EACH=20
 	@PYTHONPATH=tests $(BIN)/python -m fuzz --inputs $(or $(INPUTS),1000000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.parsers --seconds-each $(or $(SECONDS_EACH),20) --jobs $(JOBS) \
+		$(if $(FIRST),--first $(FIRST))
 
 damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=) and see that verify and restore notice
 	@PYTHONPATH=tests $(BIN)/python -m damage --inputs $(or $(INPUTS),10000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from backup_avro.errors import ConfigError
+from backup_avro.integers import number_in
+from backup_avro.layout import LAST_GENERATION
 from controller.observation import Role
 from controller.overview import Overview, State
 
@@ -26,8 +28,7 @@ def parse(text: str, instances: Collection[str]) -> Goal:
     name, _, value = text.strip().partition("=")
     if name in {"complete", "steady"} and not value:
         return Goal(text=name, lacks=_complete if name == "complete" else _steady)
-    if name in {"generation", "cleared"} and value.isdecimal() and 0 < int(value) < 10**8:
-        number = int(value)
+    if name in {"generation", "cleared"} and (number := number_in(value, most=LAST_GENERATION)):
         lacks = _generation if name == "generation" else _cleared
         return Goal(text=f"{name}={number}", lacks=lambda found: lacks(found, number))
     if name == "role":

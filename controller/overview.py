@@ -15,6 +15,7 @@ from backup_avro import coverage, moments, selection
 from backup_avro.chain import Clearing, PartitionKey
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
+from backup_avro.integers import number_in
 from backup_avro.release import released
 from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
@@ -255,7 +256,7 @@ def _instance(seen: Sight, name: str) -> InstanceStatus:
         generation=None if heartbeat is None else heartbeat.generation,
         lag=None if heartbeat is None else heartbeat.lag_records,
         phase=details.get("phase"),
-        base_remaining=int(remaining) if remaining.isdecimal() and len(remaining) < 20 else None,
+        base_remaining=number_in(remaining),
         doing=details.get("reason"),
         held=tuple(details.get("held", "").split()),
         transcoder=details.get("transcoder"),

@@ -227,5 +227,5 @@ def decode_snapshot(data: bytes, where: str) -> tuple[Before, ...]:
             Before(group=str(group), topic=str(topic), partition=int(number), offset=offset, metadata=str(metadata))
             for group, topic, number, offset, metadata in found
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}") from error

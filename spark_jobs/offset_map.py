@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from backup_avro import layout
 from backup_avro.chain_json import Fields, canonical
 from backup_avro.errors import DamagedError
+from backup_avro.integers import is_int64
 
 _VERSION: Final = 1
 _COLUMNS: Final = 6
@@ -57,7 +58,7 @@ def load_rows(found: Iterable[Any], where: str) -> tuple[Row, ...]:
     """Return rows from JSON. DamagedError names `where`."""
     rows = []
     for item in found:
-        if not (isinstance(item, list) and len(item) == _COLUMNS and all(type(value) is int for value in item)):
+        if not (isinstance(item, list) and len(item) == _COLUMNS and all(map(is_int64, item))):
             raise DamagedError(f"{where}: {item!r} is no row of an offset map")
         rows.append(Row(*item))
     return tuple(rows)

@@ -197,7 +197,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
             before=_configs(before),
             configs=_configs(configs),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return state
@@ -223,7 +223,7 @@ def decode_progress(value: bytes, where: str) -> TaskProgress:
             page=fields.take("page", str, None),
             rows=load_rows(fields.take("rows", list), where),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return progress

@@ -58,7 +58,7 @@ def decode(data: bytes, where: str, *, pair: str) -> Options:
     """Return the options of the file, which name its plan. ConfigError if it is none, or another pair's."""
     try:
         options, of_pair = _decode(data, where)
-    except (DamagedError, ValueError, TypeError, KeyError) as error:
+    except (DamagedError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise ConfigError(f"{where} is no plan of a restore: {error}", remedy="make one with --plan FILE") from error
     if of_pair != pair:
         raise ConfigError(f"{where} is a plan of pair {of_pair}, not of {pair}", remedy="name that pair, or plan anew")

@@ -125,7 +125,7 @@ def decode(data: bytes, where: str) -> RestoreRecord:
             topics=tuple(_load_topic(item, where) for item in fields.take("topics", list)),
             groups={name: tuple(_load_group(*item) for item in items) for name, items in groups.items()},
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}") from error
     fields.end()
     return record

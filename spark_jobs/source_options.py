@@ -12,6 +12,7 @@ from backup_avro import connector
 from backup_avro.chain import Topic
 from backup_avro.connector import Prefer, Reading
 from backup_avro.errors import ConfigError
+from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings
@@ -270,9 +271,9 @@ def _wish(given: Mapping[str, str]) -> Wish:
 def _number(name: str, text: str | None, *, remedy: str = "write a number above 0") -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+    if not (number := number_in(text)):
         raise ConfigError(f"kafka_backup: {name} {text!r} is no number", remedy=remedy)
-    return int(text)
+    return number
 
 
 def _flag(name: str, text: str | None, *, otherwise: bool) -> bool:
@@ -297,35 +298,39 @@ def _pattern(text: str | None) -> str | None:
 
 
 def _place(name: str, text: str) -> Place:
-    topic, found, number = text.rpartition(":")
-    if not (topic and found and number.isascii() and number.isdecimal()):
+    topic, found, partition = text.rpartition(":")
+    number = number_in(partition)
+    if not (topic and found) or number is None:
         raise ConfigError(
             f"kafka_backup: {name} {text!r} is not TOPIC:PARTITION", remedy="write e.g. orders:0,orders:3"
         )
-    return topic, int(number)
+    return topic, number
 
 
 def _bounds(name: str, text: str | None) -> Bounds:
     if text is None:
         return Bounds()
-    if text.isascii() and text.isdecimal():
-        return Bounds(every=int(text))
+    if (every := number_in(text)) is not None:
+        return Bounds(every=every)
     each: dict[Place, int] = {}
     for item in _items(text) or [text]:
         place, found, offset = item.rpartition("=")
-        if not (found and offset.isascii() and offset.isdecimal()):
+        end = number_in(offset)
+        if not found or end is None:
             raise ConfigError(
                 f"kafka_backup: {name} {item!r} is neither an offset nor TOPIC:PARTITION=OFFSET",
                 remedy="write e.g. 1000, or orders:0=1000,orders:1=900",
             )
-        each[_place(name, place)] = int(offset)
+        each[_place(name, place)] = end
     return Bounds(each=each)
 
 
 def _time(name: str, text: str | None) -> int | None:
     if text is None:
         return None
-    at = int(text) if text.isascii() and text.isdecimal() else parse_moment(f"kafka_backup: option {name}", text)
+    at = number_in(text)
+    if at is None:
+        at = parse_moment(f"kafka_backup: option {name}", text)
     if not 0 <= at <= MAX_MS:
         raise ConfigError(f"kafka_backup: {name} {text!r} is out of range", remedy="records have no time before 1970")
     return at

@@ -37,6 +37,7 @@ from backup_avro.chain import (
 )
 from backup_avro.compression import gunzip, gzip
 from backup_avro.errors import DamagedError, NewerFormatError
+from backup_avro.integers import is_int64
 
 VERSION = 1
 #: Entries of so many bytes are compressed.
@@ -283,7 +284,7 @@ class Fields:
             raise DamagedError(f"{self._where}: field {name} is missing")
         if value is default:
             return value
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not (is_int64(value) if kind is int else isinstance(value, kind)):
             raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
         return value
 
@@ -467,7 +468,7 @@ def _ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
     if (
         not isinstance(values, list | tuple)
         or (length is not None and len(values) != length)
-        or not all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+        or not all(map(is_int64, values))
     ):
         raise DamagedError(f"{where}: a list of whole numbers was expected")
     return tuple(values)

@@ -24,6 +24,7 @@ from backup_avro.chain_json import VERSION, Fields, canonical, dump_offsets, loa
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import Generation
+from backup_avro.integers import is_int64
 
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _LONGEST_ID = 100
@@ -304,7 +305,7 @@ def decode_request(data: bytes, where: str) -> Request:
     numbers = fields.take("witnesses", list)
     if not all(isinstance(name, str) for name in topics.values()):
         raise DamagedError(f"{where}: a topic's name is not a string")
-    if not all(isinstance(number, int) and not isinstance(number, bool) for number in numbers):
+    if not all(map(is_int64, numbers)):
         raise DamagedError(f"{where}: a generation is not a number")
     request = Request(
         id=fields.take("id", str),

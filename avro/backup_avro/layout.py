@@ -11,11 +11,13 @@ from backup_avro.errors import ConfigError, DamagedError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_CLAIM = re.compile(r"(\d{8})\.json")
-_OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json")
+_CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
+_OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
 _SWEPT = "swept-"
-_JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$")
+_JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 
+#: The last generation that a name has room for.
+LAST_GENERATION = 10**8 - 1
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
 FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from backup_avro.chain import from_iso, iso
 from backup_avro.chain_json import VERSION, Fields, canonical
 from backup_avro.errors import DamagedError
+from backup_avro.integers import is_int64, number_in
 
 
 class OutcomeKind(StrEnum):
@@ -81,7 +82,8 @@ def decode_outcome(data: bytes, where: str) -> Outcome:
     at = fields.take("at", str)
     generations = fields.take("generations", dict)
     phases = fields.take("phases_ms", dict)
-    if not all(number.isdecimal() and _is_count(seq) for number, seq in generations.items()):
+    numbers = {number_in(number): seq for number, seq in generations.items()}
+    if None in numbers or not all(map(_is_count, numbers.values())):
         raise DamagedError(f"{where}: generations are not numbers")
     if not all(map(_is_count, phases.values())):
         raise DamagedError(f"{where}: phases are not milliseconds")
@@ -99,7 +101,7 @@ def decode_outcome(data: bytes, where: str) -> Outcome:
         findings=fields.take("findings", int),
         records=fields.take("records", int),
         bytes=fields.take("bytes", int),
-        generations={int(number): seq for number, seq in generations.items()},
+        generations={number: seq for number, seq in numbers.items() if number is not None},
         phases={name: ms / 1000 for name, ms in phases.items()},
         error=fields.take("error", str, None),
     )
@@ -108,4 +110,4 @@ def decode_outcome(data: bytes, where: str) -> Outcome:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return is_int64(value) and value >= 0

@@ -14,6 +14,7 @@ from backup_avro.chain import JsonObject, PartitionKey, from_iso, iso
 from backup_avro.chain_json import VERSION, Fields, canonical
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from backup_avro.integers import is_int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def decode_release(data: bytes, where: str) -> Release:
         moment = from_iso(at)
     except ValueError as error:
         raise DamagedError(f"{where}: {at!r} is not a time") from error
-    if partitions is not None and not all(isinstance(n, int) and not isinstance(n, bool) for n in partitions):
+    if partitions is not None and not all(map(is_int64, partitions)):
         raise DamagedError(f"{where}: a list of partition numbers was expected")
     release = Release(
         number=fields.take("number", int),

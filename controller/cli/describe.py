@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from backup_avro.errors import ConfigError, DamagedError, ExitCode
+from backup_avro.integers import number_in
+from backup_avro.layout import LAST_GENERATION
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
@@ -74,12 +76,12 @@ def parse(what: str) -> tuple[str, str]:
     """Return `generation` or `topic`, and which. ConfigError if it can be neither."""
     kind, slash, name = what.partition("/")
     if not slash:
-        kind, name = ("generation", what) if what.isdecimal() else ("topic", what)
+        kind, name = ("generation", what) if number_in(what) is not None else ("topic", what)
     if kind not in _KINDS:
         raise ConfigError(
             f"{what!r}: there is no kind {kind!r}", remedy=f"write {' or '.join(f'{k}/…' for k in _KINDS)}"
         )
-    if not name or (kind == "generation" and not (name.isdecimal() and 0 < int(name) < 10**8)):
+    if not name or (kind == "generation" and not number_in(name, most=LAST_GENERATION)):
         raise ConfigError(f"{what!r} is no {kind}", remedy="`tandem history` lists generations, `tandem status` topics")
     return kind, name
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from backup_avro.errors import ConfigError
+from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
 from controller.cli.place import renames
 
@@ -96,7 +97,7 @@ def options_of(
         at=moment,
         commit=commit,
         checkpoint=checkpoint,
-        until=dict(_bound(item) for item in until or ()),
+        until=dict(bound(item) for item in until or ()),
         shape=shape,
         partitions=partitions,
         topic_config=_settings("--topic-config", topic_config),
@@ -264,9 +265,15 @@ def _size(option: str, text: str) -> int:
         raise ConfigError(f"{option} {text}: {error}") from None
 
 
-def _bound(text: str) -> tuple[tuple[str, int], int]:
+#: Kafka numbers partitions with 32 bits.
+_LAST_PARTITION: Final = 2**31 - 1
+
+
+def bound(text: str) -> tuple[tuple[str, int], int]:
+    """Return what an --until names: a topic's partition, and the offset. ConfigError for anything else."""
     place, found, offset = text.rpartition("=")
-    topic, colon, number = place.rpartition(":")
-    if not (topic and colon and found and number.isdecimal() and offset.isdecimal()):
-        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET")
-    return (topic, int(number)), int(offset)
+    topic, colon, partition = place.rpartition(":")
+    number, end = number_in(partition, most=_LAST_PARTITION), number_in(offset)
+    if not (topic and colon and found) or number is None or end is None:
+        raise ConfigError(f"--until {text!r} is not TOPIC:PARTITION=OFFSET", remedy="for example orders:0=1000")
+    return (topic, number), end

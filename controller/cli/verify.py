@@ -12,6 +12,8 @@ import typer
 
 from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError, ExitCode, TandemError
+from backup_avro.integers import number_in
+from backup_avro.layout import LAST_GENERATION
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
@@ -177,10 +179,10 @@ def _sampling(sample: str | None, seed: int | None) -> Sampling | None:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if len(parts) > 2 or not all(part.isdecimal() and len(part) <= 8 and int(part) for part in parts):
+    numbers = [number_in(part, most=LAST_GENERATION) for part in text.split(",")]
+    if len(numbers) > 2 or not all(numbers):
         raise ConfigError(f"--against-generation {text!r} is not N or N,M", remedy="e.g. --against-generation 6,7")
-    return tuple(map(int, parts))
+    return tuple(number for number in numbers if number)
 
 
 def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, yes: bool) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic_core import PydanticCustomError
 
 from backup_avro import layout
+from backup_avro.integers import number_in
 from controller.config.values import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def bootstrap_servers(servers: object) -> Iterator[Problem]:
         host, colon, port = server.strip().removeprefix("PLAINTEXT://").rpartition(":")
         if not colon:
             host, port = port, "9092"
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536 or re.search(r"\s", host):
+        if not host or not number_in(port, most=65535) or re.search(r"\s", host):
             yield path, "is not a list of brokers; write host1:9092,host2:9092"
             return
 

@@ -33,6 +33,7 @@ _BYTES: Final = {
 }
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LARGEST: Final = 2**63 - 1
+_LONGEST_NUMBER: Final = 40
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
@@ -86,6 +87,8 @@ def parse_size(value: object) -> int:
         if match is None or (match[2] or "b") not in _BYTES:
             raise ValueError("is not a size; write 64MiB, 512KiB, 1GB or a number of bytes")
         unit = match[2] or "b"
+        if len(match[1]) > _LONGEST_NUMBER:
+            raise ValueError("must not be negative, nor more than 8 EiB")
         exact = float(match[1]) * _BYTES[unit] if "." in match[1] else int(match[1]) * _BYTES[unit]
         if exact != int(exact):
             raise ValueError("is not a whole number of bytes")

@@ -1,0 +1,24 @@
+"""Whole numbers that somebody else wrote, as digits or in JSON. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, TypeGuard
+
+_MOST: Final = 2**63 - 1
+_LONGEST: Final = len(str(_MOST))
+
+
+def number_in(text: str, *, most: int = _MOST) -> int | None:
+    """Return the number from 0 to `most` that `text` is, None if it is none: ASCII digits, at most as many as it takes.
+
+    Python's own `int` takes spaces, signs, underscores and other scripts' digits too, and raises for thousands of them.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST):
+        return None
+    number = int(text)
+    return number if number <= most else None
+
+
+def is_int64(value: object) -> TypeGuard[int]:
+    """Whether a value of a JSON document is a whole number of 64 bits. JSON has larger ones; nothing of ours has."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_MOST - 1 <= value <= _MOST

@@ -1,0 +1,217 @@
+"""Sound examples of everything that is read: golden files, and a small backup in memory."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro import outcome
+from backup_avro.chain import Part, PartitionKey, StoredObject
+from backup_avro.chain_json import pack
+from backup_avro.compression import gzip
+from backup_avro.offer import Offer, encode_offer
+from backup_avro.outcome import OutcomeKind
+from sink.chain import pins
+from sink.chain.reader import ChainReader
+from spark_jobs import restore_file, restore_record
+from spark_jobs.group_plan import Before, encode_snapshot
+from spark_jobs.offset_map import Row, encode_page
+from spark_jobs.progress import PlanState, State, Strand, TaskProgress, encode_progress, encode_state
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.restore_shape import Shape
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+AT = 1_770_000_000_000
+_STRAND = Strand(records=3, hash="00" * 32, first=0, last=2)
+_KEY = PartitionKey("11111111-2222-3333-4444-555555555555", 0)
+_PART = Part(
+    key=_KEY,
+    first=0,
+    last=9,
+    records=10,
+    tombstones=1,
+    min_timestamp=AT,
+    max_timestamp=AT + 5,
+    start=60,
+    end=500,
+)
+_OBJECT = StoredObject(
+    key="x/topics/orders/partition=0/a.avro", journal=False, bytes=500, sha256="ab" * 32, parts=(_PART,)
+)
+_BEFORE = (
+    Before(group="g", topic="orders", partition=0, offset=5, metadata="m"),
+    Before(group="g", topic="orders", partition=1, offset=None),
+)
+
+CONFIG = """
+pair: shop
+instance: a
+instances: [a, b]
+topics:
+  include: [orders, users]
+kafka:
+  bootstrap.servers: localhost:9092
+  sasl.password: "secret word"
+store:
+  root: s3://bucket/backups
+  region: eu-central-1
+  access_key_id: abc
+  secret_access_key: def
+rotation:
+  interval: 12h
+"""
+
+
+@cache
+def load() -> dict[str, tuple[bytes, ...]]:
+    """Return sound bytes by kind."""
+    chain = [path.read_bytes() for path in sorted(GOLDEN.glob("chain*/*.json")) if path.name != "claim.json"]
+    store = store_of_backup()
+    plan_options = Options(topics=("orders",), shape=Shape(latest=True))
+    made = plan_of(ChainReader(store, PAIR), plan_options)
+    return {
+        "entry": (*chain, *(gzip(data) for data in chain), *(pack(data) for data in chain)),
+        "entry document": tuple(chain),
+        "claim": tuple(path.read_bytes() for path in GOLDEN.glob("chain*/claim.json")),
+        "checkpoint request": ((GOLDEN / "checkpoint/request.json").read_bytes(),),
+        "checkpoint outcome": tuple(
+            (GOLDEN / f"checkpoint/{name}.json").read_bytes() for name in ("completed", "failed")
+        ),
+        "pause": tuple(path.read_bytes() for path in GOLDEN.glob("pause/*.json")),
+        "release": tuple(path.read_bytes() for path in GOLDEN.glob("release/*.json")),
+        "offer": (encode_offer(_offer()),),
+        "result": (outcome.encode_outcome(_result()),),
+        "pin": tuple(data for key, data in store.objects.items() if "/pins/" in key),
+        "restore plan": (restore_file.encode(made, plan_options),),
+        "restore record": (restore_record.encode(_restored()),),
+        "offset page": (encode_page([Row(0, 0, 9, 0, 100, 10), Row(1, 5, 9, 0, 110, 3)], "a/b.json"),),
+        "groups": (encode_snapshot(_BEFORE, AT),),
+        "plan state": (encode_state(_state()),),
+        "progress": (encode_progress(_progress()),),
+        "avro file": tuple(path.read_bytes() for path in sorted(GOLDEN.rglob("*.avro"))),
+        "message": tuple(path.read_bytes() for path in sorted(GOLDEN.glob("*/coordination-*.bin"))),
+        "batches": tuple(path.read_bytes() for path in sorted(GOLDEN.glob("kafka-*/*.log"))),
+    }
+
+
+def store_of_backup() -> MemoryStore:
+    """A store with a sealed and a complete generation of two topics, and a pin."""
+    store = MemoryStore(clock_ms=AT)
+    specs = [TopicSpec("orders", partitions=2), TopicSpec("prices")]
+    one = Backup.claim(store, topics=specs)
+    for batch in (records("orders", 0, range(12), tombstones=[3]), records("orders", 1, range(5))):
+        one.commit(batch)
+    one.complete()
+    one.commit(records("prices", 0, range(7)), journal=True)
+    two = Backup.claim(store, topics=specs, number=2, instance="b")
+    two.commit([*records("orders", 0, range(12)), *records("orders", 1, range(5)), *records("prices", 0, range(7))])
+    two.complete()
+    one.seal()
+    pins.put(store, PAIR, generation=2, owner="restore", until=AT * 2)
+    return store
+
+
+def _offer() -> Offer:
+    return Offer(
+        generation=2,
+        key=_KEY,
+        floor=0,
+        leader=1,
+        low=0,
+        high=10,
+        started_at=AT,
+        ended_at=AT + 5,
+        took_ms=4,
+        objects=(_OBJECT,),
+        run="r",
+    )
+
+
+def _result() -> outcome.Outcome:
+    return outcome.Outcome(
+        kind=OutcomeKind.DRILL,
+        pair=PAIR,
+        at=AT,
+        by="cron",
+        clean=True,
+        what="all",
+        findings=0,
+        records=5,
+        bytes=500,
+        generations={2: 7},
+        phases={"load": 1.5},
+        error="none",
+    )
+
+
+def _restored() -> restore_record.RestoreRecord:
+    topic = restore_record.TopicRecord(
+        name="orders",
+        topic_id=_KEY.topic_id,
+        partitions=2,
+        target="orders",
+        target_topic_id="t",
+        ends={0: 10},
+        tasks=(restore_record.TaskRecord(sources=(0,), strands={0: _STRAND}, page=None),),
+    )
+    return restore_record.RestoreRecord(
+        id="r1",
+        pair=PAIR,
+        plan="p",
+        generation=2,
+        seq=7,
+        as_of=AT,
+        at=AT,
+        target_cluster="c",
+        topics=(topic,),
+        groups={},
+    )
+
+
+def _state() -> PlanState:
+    return PlanState(
+        plan="p",
+        run="r",
+        state=State.LOADING,
+        generation=2,
+        basis={2: 7},
+        targets={"orders": "t"},
+        sources={_KEY.topic_id: 2},
+        merged=(),
+        at=AT,
+        before={"orders": {"cleanup.policy": "compact"}},
+    )
+
+
+def _progress() -> TaskProgress:
+    return TaskProgress(
+        plan="p",
+        topic_id=_KEY.topic_id,
+        task=0,
+        target="orders",
+        target_topic_id="t",
+        next_offsets={0: 10},
+        strands={0: _STRAND},
+        tombstones=1,
+        null_keys=0,
+        left_out=0,
+        page=None,
+        rows=(Row(0, 0, 9, 0, 100, 10),),
+    )
+
+
+def documents(kind: str) -> tuple[bytes, ...]:
+    """Return those of a kind that are plain JSON."""
+    return tuple(data for data in load()[kind] if _is_json(data))
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
