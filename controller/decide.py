@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NO_SUCCESSOR = "no sound newer generation is left, it is read on"
     NOT_COVERED_IN_TIME = "the newer generation did not cover it in time"
     SPOILT = "it can't become complete any more"
+    UNREADABLE = "its chain can't be read any more"
     SUPERSEDED = "a newer complete generation exists, it is not needed"
     FENCED = "another incarnation of this instance has taken over"
     TWIN_ALIVE = "another process with this instance name was heard a moment ago"
@@ -146,6 +147,9 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     actions: list[Action] = []
     for generation in held:
         actions.extend(_duty(generation, seen, policy))
+    for number in sorted(seen.damaged & seen.pipelines.keys()):
+        if not seen.pipelines[number].draining:
+            actions.append(Drain(generation=number, reason=Reason.UNREADABLE))
     claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
     return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason)

@@ -230,6 +230,7 @@ class Instance:
             topicless=self._topics == () and self._surveyor.trouble is None,
             releases=view.releases,
             pause=view.pause,
+            damaged=frozenset(view.damaged),
             # As long as nobody has looked, anything may be held.
             held=frozenset(range(view.newest + 1) if self._keeper.held is None else self._keeper.held),
         )

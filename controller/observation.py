@@ -122,5 +122,7 @@ class Observation:
     """What persons let go of."""
     pause: Pause | None = None
     """The newest pause that a person asked for, whether it still holds or not."""
+    damaged: frozenset[int] = frozenset()
+    """Generations whose chains can't be read, and which are therefore not among `generations`."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice, zip_longest
 
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, sha256_hex
@@ -16,6 +17,8 @@ from sink.object_store.base import ObjectMissingError, ObjectStore
 _PARALLEL_READS = 16
 _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way."""
+_LOOK_BACK = 15
+"""Every so many refreshes it is seen whether what was read is still there: a bucket may be emptied, or set back."""
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
 
 
@@ -53,6 +56,7 @@ class ChainReader:
         self._ended: set[int] = set()
         self._damaged: dict[int, DamagedError] = {}
         self._refreshes = 0
+        self._looked: dict[int, int] = {}
 
     @property
     def store(self) -> ObjectStore:
@@ -91,7 +95,7 @@ class ChainReader:
         first = 1
         while True:
             before = self._newest
-            self._newest = _last(self._claimed, before)
+            self._newest = _last(self._claimed, before or self._first())
             for number in range(first, self._newest + 1):
                 self._try_to_read_on(number, tolerant=tolerant)
             if self._newest == before:
@@ -104,6 +108,14 @@ class ChainReader:
             for number, state in sorted(self._generations.items())
             if not state.gone and (state.seq > 0 or number > complete)
         ]
+
+    def _first(self) -> int:
+        """Return from which number on claims are dense: 0, unless a bucket was emptied under a pair that went on."""
+        if self._claimed(1):
+            return 0
+        folders = self._store.list_folders(layout.claims_prefix(self._pair))
+        numbers = {number for folder in folders if (number := layout.claim_number(f"{folder}.json")) is not None}
+        return next((number for number in sorted(numbers, reverse=True) if self._claimed(number)), 0)
 
     def _try_to_read_on(self, number: int, *, tolerant: bool) -> None:
         if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
@@ -125,15 +137,38 @@ class ChainReader:
         if state is not None:
             if not state.gone:
                 self.follow(state)
+                if self._refreshes % _LOOK_BACK == 0:
+                    self._look_back(state)
         elif not self._wants_ended and self._is_over(number):
             self._ended.add(number)
         else:
             try:
                 self._generations[number] = self.load(number)
             except ConfigError as error:
+                left = layout.chain_prefix(self._pair, number)
+                if next(iter(self._store.list(left)), None) is None:
+                    self._ended.add(number)  # it is gone without a trace, so there is nothing left to judge
+                    return
                 raise DamagedError(
-                    f"the claim of generation {number} is missing, but a later one exists", remedy=_BRING_BACK
+                    f"the claim of generation {number} is missing, but a later one exists",
+                    remedy=f"bring it back from the bucket's versions; if nothing of it is wanted, delete {left}",
                 ) from error
+
+    def _look_back(self, state: Generation) -> None:
+        """Raise DamagedError if the claim, or an entry from the last look on, is gone that was there."""
+        since = max(1, self._looked.get(state.number, state.seq))
+        keys = [layout.entry_key(self._pair, state.number, seq) for seq in range(since, state.seq + 1)]
+        before = layout.entry_key(self._pair, state.number, since - 1)
+        there = self._store.list(layout.chain_prefix(self._pair, state.number), after=before)
+        gone = [key for key, item in zip_longest(keys, (item.key for item in islice(there, len(keys)))) if key != item]
+        if not self._claimed(state.number):
+            gone.insert(0, layout.claim_key(self._pair, state.number))
+        if gone:
+            raise DamagedError(
+                f"{gone[0]} was there and is gone: somebody emptied {self._store.url}, or set it back",
+                remedy="bring it back from the bucket's versions; if nobody does, the pair builds a new generation",
+            )
+        self._looked[state.number] = state.seq
 
     def _is_over(self, number: int) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""

@@ -526,6 +526,21 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         (TakeOver(generation=1, reason=Reason.RESTARTED),),
         Reason.RESTARTED,
     ),
+    "my generation can't be read any more": (
+        look(newest=1, damaged=frozenset({1}), pipelines={1: RUNNING}),
+        Role.PASSIVE,
+        (
+            Drain(generation=1, reason=Reason.UNREADABLE),
+            ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),
+        ),
+        Reason.NOTHING_EXISTS,
+    ),
+    "a generation that can't be read is drained once": (
+        look(mine(2), damaged=frozenset({1}), pipelines={1: DRAINED, 2: RUNNING}),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
     "CLEARING is finished, whatever was covered": (
         look(mine(1).seal().clearing()),
         Role.PASSIVE,
