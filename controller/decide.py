@@ -147,9 +147,8 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     actions: list[Action] = []
     for generation in held:
         actions.extend(_duty(generation, seen, policy))
-    for number in sorted(seen.damaged & seen.pipelines.keys()):
-        if not seen.pipelines[number].draining:
-            actions.append(Drain(generation=number, reason=Reason.UNREADABLE))
+    lost = sorted(number for number in seen.damaged & seen.pipelines.keys() if not seen.pipelines[number].draining)
+    actions.extend(Drain(generation=number, reason=Reason.UNREADABLE) for number in lost)
     claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
     return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason)

@@ -65,7 +65,7 @@ def read(
         if layer.unreadable:  # all that the file would have set would seem to be missing
             raise _error(layer.problems, remedy=_REMEDY)
     problems = [problem for layer in layers for problem in layer.problems]
-    merged = {setting.path: setting for layer in layers for setting in layer.settings}
+    merged = {setting.path: setting for layer in layers for setting in layer.settings if _is_text(setting, problems)}
     shown = dict(merged)
     for setting in list(merged.values()):
         _read_secret(setting, merged, problems)
@@ -102,6 +102,18 @@ def _read_text(path: FilePath) -> str:
         raise ConfigError(f"{path}: can't be read: {error.strerror}", remedy=remedy) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})", remedy=remedy) from None
+
+
+def _is_text(setting: Setting, problems: list[str]) -> bool:
+    """Whether path and value can be written in UTF-8: variables and flags may hold any bytes, and YAML has escapes."""
+    values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+    try:
+        "".join((*setting.path, *values)).encode()
+    except UnicodeEncodeError:
+        place = f"{setting.origin.place}: {dotted(setting.path)}".encode(errors="backslashreplace").decode()
+        problems.append(f"{place}: is not UTF-8 text")
+        return False
+    return True
 
 
 def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[str]) -> None:
