@@ -60,6 +60,7 @@ _POSITIONS_IN_HEARTBEAT = 200
 _HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
+_ABOUT_PAUSES = frozenset({Event.PAUSE, Event.RESUME})
 _WORKERS = 5
 """COMPLETE and a checkpoint may each wait for the commit under way in a pipeline; others must not wait for them."""
 
@@ -320,7 +321,7 @@ class Instance:
     def _mind_hints(self) -> None:
         """Look at the store at once when somebody says that there is a pause, or no longer."""
         latest = self._parts.bulletin.latest()
-        hints = frozenset(m.request_id for (_, event), m in latest.items() if event in {Event.PAUSE, Event.RESUME})
+        hints = frozenset(m.request_id for (_, event), m in latest.items() if event in _ABOUT_PAUSES)
         if hints - self._hints:
             self._watch.hurry()
         self._hints = hints

@@ -109,18 +109,17 @@ class Runs:
 
     @staticmethod
     def _state(run: _Run) -> PipelineState:
-        report = run.pipeline.report()
-        now = time.monotonic()
-        if report.phase is Phase.FAILED and run.failed_mono is None:
+        phase, now = run.pipeline.phase, time.monotonic()
+        if phase is Phase.FAILED and run.failed_mono is None:
             run.failed_mono = now
-        if report.phase is Phase.DRAINED and run.drained_mono is None:
+        if phase is Phase.DRAINED and run.drained_mono is None:
             run.drained_mono = now
         return PipelineState(
             started_mono=run.started_mono,
             drained_mono=run.drained_mono,
             draining=run.draining,
             failed_mono=run.failed_mono,
-            fenced=isinstance(report.error, HolderLostError),
+            fenced=isinstance(run.pipeline.error, HolderLostError),
             resumed=run.resumed,
         )
 
@@ -138,5 +137,5 @@ def asked_between_commits(pipeline: Pipeline, task: Task, *, done: threading.Eve
     """
     pipeline.request(task)
     while not done.wait(_ANSWER_POLL_S) and not abort.is_set():
-        if pipeline.report().phase in {Phase.FAILED, Phase.DRAINED}:
+        if pipeline.phase in {Phase.FAILED, Phase.DRAINED}:
             return

@@ -213,10 +213,20 @@ class Pipeline:
         """Have `task` append to the chain between commits."""
         self._committer.request(task)
 
+    @property
+    def error(self) -> Exception | None:
+        """What ended it, if anything did."""
+        return self._error or self._committer.error
+
+    @property
+    def phase(self) -> Phase:
+        """What it does now; FAILED once there is an error."""
+        return self._phase if self.error is None else Phase.FAILED
+
     def report(self) -> PipelineReport:
         """Return a picture of now."""
         tracks = list(self._board.tracks.values())
-        error = self._error or self._committer.error
+        error = self.error
         trouble = [*self._board.trouble.values()]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)

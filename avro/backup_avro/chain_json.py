@@ -49,11 +49,12 @@ _SUM_DIGITS = 16
 _MOST = 1 << 30
 """Bytes of JSON. A folded state of ten thousand partitions has a tenth of that."""
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(document: JsonObject) -> bytes:
     """Return the bytes of a document: equal ones have equal bytes."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return _CANONICAL.encode(document).encode()
 
 
 def pack(data: bytes) -> bytes:
@@ -280,11 +281,11 @@ class Fields:
     def take(self, name: str, kind: type[Any], default: object = ...) -> Any:  # noqa: ANN401 (the caller names the type)
         """Return field `name`, which must be a `kind`; `default` if it is absent and a default is given."""
         value = self._left.pop(name, default)
+        if type(value) is kind and (kind is not int or is_int64(value)):  # JSON gives no subclasses; True is no number
+            return value
         if value is ...:
             raise DamagedError(f"{self._where}: field {name} is missing")
-        if value is default:
-            return value
-        if not (is_int64(value) if kind is int else isinstance(value, kind)):
+        if value is not default:
             raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
         return value
 

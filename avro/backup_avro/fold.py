@@ -401,6 +401,8 @@ def _check_base(old: Base, new: Base) -> str | None:
 
 
 def _check_objects(state: Generation, entry: Entry) -> str | None:
+    if not (entry.objects or entry.replaced or entry.deleted):
+        return None
     if entry.objects and entry.kind not in {Kind.COMMIT, Kind.REWRITE}:
         return "only COMMIT and REWRITE add objects"
     if (entry.replaced or entry.deleted) and entry.kind is not Kind.REWRITE:

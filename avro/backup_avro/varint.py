@@ -29,6 +29,8 @@ def encode_unsigned(value: int) -> bytes:
 
 def encode_long(value: int) -> bytes:
     """Encode a signed 64-bit number. A number beyond 64 bits is a mistake of the caller: ValueError."""
+    if 0 <= value < 0x40:
+        return _SINGLE[value << 1]
     if value < LONG_MIN or value > LONG_MAX:
         raise ValueError(f"{value} does not fit 64 bits")
     return encode_unsigned(value << 1 if value >= 0 else (-value << 1) - 1)

@@ -62,6 +62,8 @@ def play(seed: int, *, verbose: bool = False) -> Outcome:
         counts=world.counts | world.judge.counts() | world.office.counts(),
     )
     world.end()
+    # Nothing of it may outlive the first collection: what that keeps would be looked at again and again.
+    patching.forget()
     gc.enable()
     return outcome
 
@@ -81,6 +83,8 @@ def main() -> int:
             sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
         )
     wire()
+    gc.collect()
+    gc.freeze()  # the modules stay
     if arguments.seed is not None:
         outcome = play(arguments.seed, verbose=True)
         say("\n".join(outcome.lines))

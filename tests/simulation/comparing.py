@@ -44,19 +44,18 @@ def compare(
     `may_lack` is asked of a record that was superseded above the end of the restore: a cleaner may have removed it
     before it was read.
     """
-    known = {r.offset: r for r in lineage}
     if found.records and found.records[0].offset < found.log_start:
         return f"{found.records[0]} lies below the start of the log, {found.log_start}"
     for record in found.records:
         if record.offset >= found.upto:
             break
-        there = known.get(record.offset)
+        # What a history holds begins at 0 and has no gaps: an offset is a place.
+        there = lineage[record.offset] if 0 <= record.offset < len(lineage) else None
         if there is None or (there if not there.txn else there._replace(txn=0)) != record:
             return f"{record} is not what the log held: {there}"
         if there.txn in partition.aborted or there.control:
             return f"{record} was aborted"
     truth = partition.state(found.upto, lineage)
-    later = partition.state(1 << 62, lineage)
     for key, expected in truth.items():
         got = found.newest.get(key)
         if got is not None and got.offset == expected.offset:
@@ -65,10 +64,16 @@ def compare(
             continue
         if got is None and expected.value is None:
             continue
-        if later[key].offset >= found.upto and may_lack(expected):
+        if _goes_on(partition, lineage, key, found.upto) and may_lack(expected):
             continue  # compacted away before it was read: what superseded it lies above the end
         if got is None:
             return f"key {key} is lost: the log had {expected}"
         return f"key {key} is stale: {got}, the log had {expected}"
     extra = found.newest.keys() - truth.keys()
     return f"keys {extra} are not in the log" if extra else None
+
+
+def _goes_on(partition: Partition, lineage: list[Record], key: int, upto: int) -> bool:
+    """Whether the log held a record of the key at or above an offset."""
+    above = (record for record in lineage[upto:] if record.key == key and not record.control)
+    return any(record.txn not in partition.aborted for record in above)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject
@@ -33,6 +34,15 @@ from sink.chain import pins
 from sink.chain.reader import ChainReader
 
 _SYNC = 16
+_ANY = -1
+
+
+class _Stored(NamedTuple):
+    """What a part of an object holds, as its bytes have it, and the lowest and highest offset of that."""
+
+    records: list[Record]
+    lowest: int
+    highest: int
 
 
 @dataclass(slots=True)
@@ -53,11 +63,13 @@ class Judge:
     checks: int = 0
     restored_records: int = 0
     completes: set[int] = field(default_factory=set)
-    _decoded: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    _decoded: dict[tuple[str, int], _Stored] = field(default_factory=dict)
     _judged: dict[PartitionKey, object] = field(default_factory=dict)
     _confirmed_at: dict[int, int] = field(default_factory=dict)
     _unread: bool = True
     """Whether a claim or a chain changed since they were read."""
+    _grown: list[int] = field(default_factory=list)
+    """Which chains got an entry since then, one number for each; _ANY for whatever else changed."""
     _heads: list[tuple[int, int]] = field(default_factory=list)
     _selection: Selection | None = None
     _beyond: dict[PartitionKey, int] = field(default_factory=dict)
@@ -73,11 +85,20 @@ class Judge:
         """All chains as they are now, wholly cleared ones too."""
         if self._unread:
             try:
-                self.reader.refresh()
+                if not self._follow():
+                    self.reader.refresh()
             except DamagedError as error:
                 raise ViolationError(f"a chain breaks its rules: {error}") from error
             self._unread = False
         return self.reader.history()
+
+    def _follow(self) -> bool:
+        """Read on where one chain grew by one entry, as nearly always; return whether that was all there is to read."""
+        grown, self._grown = self._grown, []
+        if len(grown) != 1:
+            return False
+        state = next((state for state in self.reader.history() if state.number == grown[0]), None)
+        return state is not None and not state.gone and self.reader.follow(state)
 
     def cut(self, partition: Partition, lost: list[Record]) -> None:
         """An unclean election took `lost` from a log: what was confirmed of it must stay somewhere."""
@@ -101,6 +122,8 @@ class Judge:
         self.tick()
         if key.startswith(layout.claims_prefix(self.pair)):
             self._unread = True
+            folder, _, entry = key.removeprefix(layout.claims_prefix(self.pair)).partition("/")
+            self._grown.append(int(folder) if what == "put" and entry else _ANY)
         self.readings.noticed(what, key)
         self.cuts.noticed(what, key)
         if what == "put" and key.startswith(f"{self.pair}/pauses/"):
@@ -259,11 +282,10 @@ class Judge:
     def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
         records: list[Record] = []
         for piece_slice in piece.slices:
-            records += [
-                r
-                for r in self._decode(piece_slice.item, piece_slice.part)
-                if piece_slice.low <= r.offset < piece_slice.high
-            ]
+            stored = self._stored(piece_slice.item, piece_slice.part)
+            low, high = piece_slice.low, piece_slice.high
+            whole = low <= stored.lowest and stored.highest < high
+            records += stored.records if whole else [r for r in stored.records if low <= r.offset < high]
         self.restored_records += len(records)
         found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
         problems = [compare(partition, lineage, found, may_lack=partition.lacks) for lineage in partition.lineages]
@@ -300,12 +322,16 @@ class Judge:
                 raise ViolationError(f"{item.key} holds the last of {key} and is deleted")
 
     def _decode(self, item: StoredObject, part: Part) -> list[Record]:
-        found = self._decoded.get((item.key, part.start))
-        if found is None:
+        return self._stored(item, part).records
+
+    def _stored(self, item: StoredObject, part: Part) -> _Stored:
+        stored = self._decoded.get((item.key, part.start))
+        if stored is None:
             body = self.bucket.objects.get(item.key)
             if body is None:
                 raise ViolationError(f"{item.key} is in the chain, but deleted")
-            found, at = [], part.start
+            found: list[Record] = []
+            at = part.start
             while at < part.end:
                 count, at = decode_long(body, at)
                 size, at = decode_long(body, at)
@@ -316,5 +342,7 @@ class Judge:
                 at += size + _SYNC
             if len(found) != part.records:
                 raise ViolationError(f"{item.key}: {len(found)} records, the chain says {part.records}")
-            self._decoded[item.key, part.start] = found
-        return found
+            offsets = [record.offset for record in found]
+            stored = _Stored(found, min(offsets, default=0), max(offsets, default=0))
+            self._decoded[item.key, part.start] = stored
+        return stored

@@ -236,10 +236,11 @@ class Source:
                 events.append(fault)
                 continue
             records = partition.readable(partition.leader, spot.offset, rng.choice((2, 8, 30)))
-            if records or (spot.offset < partition.stable and rng.random() < 0.5):
+            stable = partition.stable
+            if records or (spot.offset < stable and rng.random() < 0.5):
                 events.append(_fetched(tp, spot, partition, records, (requested, now)))
-            elif now - self._answered >= _LONG_POLL_S or spot.offset < partition.stable:
-                heads.setdefault(partition.leader, {})[tp] = partition.stable
+            elif now - self._answered >= _LONG_POLL_S or spot.offset < stable:
+                heads.setdefault(partition.leader, {})[tp] = stable
                 epochs[tp] = partition.epoch
         if heads:
             self._answered = now

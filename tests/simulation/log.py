@@ -61,7 +61,7 @@ class Partition:
     @property
     def stable(self) -> int:
         """The last stable offset."""
-        return min(self.open_txns.values(), default=self.end)
+        return min(self.open_txns.values()) if self.open_txns else self.end
 
     def append(self, key: int, value: int | None, *, txn: int = 0, control: bool = False) -> Record:
         """Write to both replicas."""

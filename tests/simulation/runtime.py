@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
 _T = TypeVar("_T")
 
@@ -49,6 +49,7 @@ class Runtime:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self._bits = self.random.getrandbits
         self.now = 1000.0
         self._timers: list[tuple[float, int, Callable[[], None] | None, Thread | None, int]] = []
         self._count = 0
@@ -58,6 +59,8 @@ class Runtime:
         self.failure: BaseException | None = None
         self.switches = 0
         self.looks = 0
+        self.free: list[greenlet] = []
+        """Greenlets whose thread has ended: each has a stack of its own, so the next threads take them over."""
 
     def at(self, when: float, call: Callable[[], None]) -> None:
         """Call from outside all processes at `when`."""
@@ -73,24 +76,18 @@ class Runtime:
     def run(self, until: float) -> None:
         """Let everything happen that happens before `until`. Raises what a thread or call let out."""
         self.hub = getcurrent()
+        ready, timers = self._ready, self._timers
         while self.failure is None:
-            if self._ready:
-                ready = self._ready
-                thread = ready.pop(self.random.randrange(len(ready)) if len(ready) > 1 else 0)
-                if thread.process.dead:
-                    continue
-                if thread.process.paused:
-                    thread.process.held.append(thread)
-                    continue
-                self.switches += 1
+            thread = self._next() if ready else None
+            if thread is not None:
                 self.current = thread
-                thread.greenlet.switch()
+                thread.seat().switch()
                 self.current = None
                 continue
-            if not self._timers or self._timers[0][0] > until:
+            if not timers or timers[0][0] > until:
                 self.now = until
                 return
-            when, _, call, sleeper, ticket = heapq.heappop(self._timers)
+            when, _, call, sleeper, ticket = heapq.heappop(timers)
             if when > self.now:
                 self.now = when
                 self.looks = 0
@@ -98,8 +95,31 @@ class Runtime:
                 call()
             elif sleeper is not None and sleeper.ticket == ticket and not sleeper.queued:
                 sleeper.queued = True
-                self._ready.append(sleeper)
+                ready.append(sleeper)
         raise self.failure
+
+    def _next(self) -> Thread | None:
+        """Draw which of the threads that are ready goes on, None if none does."""
+        ready = self._ready
+        while ready and self.failure is None:
+            thread = ready.pop(self.below(len(ready)) if len(ready) > 1 else 0)
+            process = thread.process
+            if process.dead:
+                continue
+            if process.paused:
+                process.held.append(thread)
+                continue
+            self.switches += 1
+            return thread
+        return None
+
+    def below(self, count: int) -> int:
+        """Draw a number in [0, count), as `random.Random.randrange` does it, without its questions."""
+        bits = count.bit_length()
+        number = self._bits(bits)
+        while number >= count:
+            number = self._bits(bits)
+        return number
 
     def park(self, timeout: float | None) -> bool:
         """Wait until woken or for `timeout` seconds; return whether woken."""
@@ -108,8 +128,14 @@ class Runtime:
         me.queued = me.woken = False
         if timeout is not None:
             self._count += 1
-            heapq.heappush(self._timers, (self.now + max(0.0, timeout), self._count, None, me, me.ticket))
-        self.hub.switch()
+            when = self.now + timeout if timeout > 0.0 else self.now
+            heapq.heappush(self._timers, (when, self._count, None, me, me.ticket))
+        following = self._next() if self._ready else None
+        if following is None:
+            self.hub.switch()
+        elif following is not me:  # the hub would do nothing but switch on
+            self.current = following
+            following.seat().switch()
         if me.process.dead:
             raise KilledError
         return me.woken
@@ -132,7 +158,7 @@ class Runtime:
         """End a process where it stands."""
         process.dead = True
         for thread in process.threads:
-            if thread.greenlet and not thread.greenlet.dead and thread is not self.current:
+            if thread.greenlet is not None and thread is not self.current:
                 was, self.current = self.current, thread
                 try:
                     thread.greenlet.parent = getcurrent()
@@ -141,6 +167,14 @@ class Runtime:
                     self.current = was
         process.threads.clear()
         process.held.clear()
+
+    def end(self) -> None:
+        """Let go of all that a history has left; nothing runs any more."""
+        self._timers.clear()
+        self._ready.clear()
+        for seat in self.free:
+            seat.throw(GreenletExit)
+        self.free.clear()
 
     def pause(self, process: Process) -> None:
         """Suspend a process (SIGSTOP)."""
@@ -166,6 +200,20 @@ def here() -> Runtime:
     return _runtime[0]
 
 
+def _sit() -> None:
+    """Run the thread that was given this greenlet, and go back to whoever waits for that; then the next one."""
+    runtime, me = here(), getcurrent()
+    while True:
+        thread = runtime.current
+        assert thread is not None
+        thread.run()
+        thread.greenlet = None
+        del thread
+        runtime.free.append(me)
+        assert me.parent is not None
+        me.parent.switch()
+
+
 class Thread:
     """Stands for `threading.Thread`."""
 
@@ -187,7 +235,8 @@ class Thread:
         self._work = lambda: target(*args)
         self._joiners: list[Thread] = []
         self._alive = False
-        self.greenlet: greenlet = greenlet(self._run, runtime.hub)
+        self.greenlet: greenlet | None = None
+        """Where it runs, from its first step to its end."""
 
     def start(self) -> None:
         """Make it ready to run."""
@@ -195,13 +244,24 @@ class Thread:
         self.process.threads.append(self)
         here().wake(self)
 
-    def _run(self) -> None:
+    def seat(self) -> greenlet:
+        """Return where it runs."""
+        if self.greenlet is None:
+            runtime = here()
+            self.greenlet = runtime.free.pop() if runtime.free else greenlet(_sit)
+            self.greenlet.parent = runtime.hub
+        return self.greenlet
+
+    def run(self) -> None:
+        """Do its work, to its end or that of its process."""
         runtime = here()
         try:
             if not self.process.dead:
                 self._work()
         except KilledError:
             pass
+        except GreenletExit:  # nobody knows of it any more
+            raise
         except BaseException as error:  # noqa: BLE001 (a thread of the simulated code died: the history shows why)
             runtime.failure = runtime.failure or error
         self._alive = False
@@ -237,9 +297,10 @@ class Event:
     def set(self) -> None:
         """Set it and wake who waits."""
         self._set = True
-        waiters, self._waiters = self._waiters, []
-        for thread in waiters:
-            here().wake(thread)
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for thread in waiters:
+                here().wake(thread)
 
     def clear(self) -> None:
         """Unset it."""
@@ -247,8 +308,10 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for it."""
-        runtime = here()
+        runtime = _runtime[0]
         me = runtime.me()
+        if self._set:
+            return True
         deadline = None if timeout is None else runtime.now + timeout
         while not self._set and (deadline is None or runtime.now < deadline):
             self._waiters.append(me)
@@ -268,7 +331,7 @@ class Lock:
 
     def __enter__(self) -> Self:
         """Take it."""
-        runtime = here()
+        runtime = _runtime[0]
         me = runtime.current
         if me is None:  # asked from outside, between two steps
             return self
@@ -281,7 +344,7 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         """Give it back."""
-        if here().current is None:
+        if _runtime[0].current is None:
             return
         self._depth -= 1
         if self._depth == 0:
@@ -305,7 +368,7 @@ class Queue(Generic[_T]):
 
     def get(self) -> _T:
         """Take from the front, waiting for something."""
-        runtime = here()
+        runtime = _runtime[0]
         while not self._items:
             self._waiters.append(runtime.me())
             runtime.park(None)
@@ -436,7 +499,7 @@ class Time:
     @staticmethod
     def monotonic() -> float:
         """Virtual seconds."""
-        runtime = here()
+        runtime = _runtime[0]
         runtime.looks += 1
         if runtime.looks > _SPINNING:
             name = runtime.current.name if runtime.current is not None else ""

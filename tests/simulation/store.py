@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any
 
 from simulation.network import Network
@@ -13,6 +16,7 @@ from simulation.runtime import Runtime
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_PAGE = 20
 
 
 @dataclass(slots=True)
@@ -23,10 +27,17 @@ class Bucket:
     objects: dict[str, bytes] = field(default_factory=dict)
     step_s: float = 0.0
     changed: Callable[[str, str], None] | None = None
+    _keys: list[str] = field(default_factory=list)
+    """All keys in order, for listings."""
+    _clock: tuple[float, datetime] = (math.nan, _EPOCH)
+    """What the clock said last, and at how many seconds: it is looked at several times in one moment."""
 
     def now(self) -> datetime:
         """The store's clock."""
-        return _EPOCH + timedelta(seconds=self.runtime.now + self.step_s)
+        seconds = self.runtime.now + self.step_s
+        if self._clock[0] != seconds:
+            self._clock = (seconds, _EPOCH + timedelta(seconds=seconds))
+        return self._clock[1]
 
     def now_ms(self) -> int:
         """The store's clock in ms since the epoch, as `sink.chain.writer.now_ms` reads it."""
@@ -37,14 +48,23 @@ class Bucket:
         if key in self.objects:
             return Put.EXISTS
         self.objects[key] = body
+        insort(self._keys, key)
         if self.changed is not None:
             self.changed("put", key)
         return Put.CREATED
 
     def delete(self, key: str) -> None:
         """Delete a key."""
-        if self.objects.pop(key, None) is not None and self.changed is not None:
+        if self.objects.pop(key, None) is None:
+            return
+        del self._keys[bisect_left(self._keys, key)]
+        if self.changed is not None:
             self.changed("delete", key)
+
+    def page(self, prefix: str, last: str) -> list[str]:
+        """Return the first few keys with this prefix that come after `last`, in order."""
+        first = bisect_left(self._keys, prefix) if last < prefix else bisect_right(self._keys, last)
+        return list(takewhile(lambda key: key.startswith(prefix), islice(self._keys, first, first + _PAGE)))
 
     def info(self, key: str) -> ObjectInfo | None:
         """Size and time."""
@@ -72,28 +92,26 @@ class Store:
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Read."""
-        data: bytes | None = self._call(lambda: self._bucket.objects.get(key))
+        data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
             raise ObjectMissingError(key)
         return data[start:end] if start or end is not None else data
 
     def head(self, key: str) -> ObjectInfo | None:
         """Look."""
-        found: ObjectInfo | None = self._call(lambda: self._bucket.info(key))
+        found: ObjectInfo | None = self._call(partial(self._bucket.info, key))
         return found
 
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
         """List, a few at a time: what comes and goes meanwhile may or may not be seen."""
         last = after or ""
         while True:
-            page: list[str] = self._call(
-                lambda: sorted(k for k in self._bucket.objects if k.startswith(prefix) and k > last)[:20]  # noqa: B023 (called at once)
-            )
+            page: list[str] = self._call(partial(self._bucket.page, prefix, last))
             for key in page:
                 info = self._bucket.info(key)
                 if info is not None:
                     yield info
-            if len(page) < 20:
+            if len(page) < _PAGE:
                 return
             last = page[-1]
 

@@ -312,6 +312,7 @@ class World:
             self.runtime.kill(life.process)
         self.office.end()
         self.operator.end()
+        self.runtime.end()
 
     # --- processes ----------------------------------------------------------------------------------------------------
 

@@ -64,6 +64,22 @@ def test_a_broken_rule_is_found(mistake: str, seeds: int) -> None:
     assert "seed " in found.stdout
 
 
+def test_nothing_of_a_history_outlives_it() -> None:
+    """What an ended history leaves behind would grow over thousands of seeds: its greenlets keep all they refer to."""
+    look = (
+        "import gc\n"
+        "from simulation.__main__ import play\n"
+        "world.wire()\n"
+        "for seed in (1, 2):\n"
+        "    play(seed)\n"
+        "gc.collect()\n"
+        "left = [item for item in gc.get_objects() if isinstance(item, world.World)]\n"
+        "assert not left, f'{len(left)} are left'\n"
+    )
+    told = run("--seeds", "1", "--jobs", "1", code=look)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 def test_without_the_coordination_topic_the_pair_goes_by_its_chains() -> None:
     """Nobody can ever read it: instances start, take turns when their peer seems dead, and keep the promise."""
     deaf = (
