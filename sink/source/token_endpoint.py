@@ -22,7 +22,7 @@ from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableErr
 from sink.source.oidc import OidcSettings
 from sink.source.tokens import Token
 
-# Event loops wait meanwhile, so three attempts must fit well into the 30 s that a connection may take.
+# An event loop waits meanwhile. What comes after its connection was given up serves the next one.
 _TIMES: Final = urllib3.Timeout(connect=3.0, read=5.0)
 _AGAIN: Final = (429, 500, 502, 503, 504)
 _RETRIES: Final = urllib3.Retry(

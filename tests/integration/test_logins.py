@@ -195,7 +195,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("login", ["mtls", "oauth", pytest.param("scram", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("login", ["oauth", "mtls", pytest.param("scram", marks=pytest.mark.slow)])
 def test_backup_and_restore(
     login: str, guarded: Guarded, s3: S3Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
