@@ -21,7 +21,7 @@ RUN python -m build --wheel --outdir /wheels
 FROM ${PYTHON_IMAGE} AS environment
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
-    && /opt/tandem/venv/bin/pip install --no-cache-dir /wheels/*.whl \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir "$(echo /wheels/*.whl)[msk]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import sink.transcode._twin, sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes pip

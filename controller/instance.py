@@ -106,7 +106,7 @@ class Instance:
             open_source=open_source,
             identity=parts.identity,
             opening=partial(opening_of, config),
-            read_back=config.store.checksums == "when_required",
+            read_back=config.store.checksums != "when_supported",
             publish=self._publish,
             stop=self._abort,
             before_seal=self._keeper.last_chance,

@@ -57,7 +57,7 @@ fi
 
 say "environment, with $base"
 "$base" -m venv --without-pip "$opt/venv"
-"$work/build/bin/pip" --python "$opt/venv/bin/python" install --quiet --disable-pip-version-check "$work"/wheels/*.whl
+"$work/build/bin/pip" --python "$opt/venv/bin/python" install --quiet --disable-pip-version-check "$(echo "$work"/wheels/*.whl)[msk]"
 "$work/build/bin/pip" --python "$opt/venv/bin/python" check
 "$opt/venv/bin/python" -c 'import sink.transcode._twin, sink.transcode._bodies'
 if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi

@@ -25,12 +25,14 @@ from typing import Any, Final
 import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.net.compat import KafkaNetClient
+from kafka.net.selector import NetworkSelector
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.structs import TopicPartition
 
 from backup_avro.errors import PermanentError, TransientError
+from sink.source import connection, tls
 from sink.source.client_config import Value, for_kafka_python, servers_of
-from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError, ClusterUnreachableError
+from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError
 from sink.transcode.choice import best_bodies
 
 #: Longest that a transaction may stay open, in ms; then the broker aborts it. Open ones hold read_committed back.
@@ -42,7 +44,7 @@ _RETRY_MS: Final = 20
 _REQUEST_BYTES: Final = 32 * 1024 * 1024
 
 # What `for_kafka_python` knows and kafka-python's producer refuses, but its connections take.
-_CLIENT_ONLY: Final = frozenset({"socket_connection_setup_timeout_ms"})
+_CLIENT_ONLY: Final = tls.KEYS | {"socket_connection_setup_timeout_ms"}
 
 
 class ProduceError(TransientError):
@@ -136,7 +138,10 @@ class BatchProducer:
     """A transactional producer of ready-made record batches. One thread; of no use after any error: `discard` it."""
 
     def __init__(self, props: Mapping[str, Value], transactional_id: str, *, timeout_s: float = 60.0) -> None:
-        """Connect. `props` are librdkafka's. Raises ClusterUnreachableError, ConfigError."""
+        """Connect with librdkafka's `props`.
+
+        Raises ClusterUnreachableError, ClusterAuthenticationError, ConfigError.
+        """
         self._timeout_s = timeout_s
         config = client_settings(props)
         servers = servers_of(props)
@@ -152,7 +157,7 @@ class BatchProducer:
                 metrics_enabled=False,
             )
         except kafka_errors.KafkaError as error:
-            raise _unreachable(error, servers) from error
+            raise connection.explain(error, servers) from error
         # Its own setting of that name does not reach the metadata requests.
         self._producer._metadata.config["allow_auto_create_topics"] = False  # noqa: SLF001 - see the module's docstring
         self._sender = self._producer._sender  # noqa: SLF001 - as above
@@ -275,36 +280,16 @@ def _never(*_: object, **__: object) -> bool:
 
 def client_settings(props: Mapping[str, Value]) -> dict[str, Any]:
     """Return the settings of a kafka-python client for librdkafka's `props`. Raises ConfigError."""
-    config = for_kafka_python(props)
+    config = connection.with_login(for_kafka_python(props))
     inner = {name: config.pop(name) for name in _CLIENT_ONLY & config.keys()}
-    if config.pop("ssl_verify_certificate", True) is False:
-        inner["ssl_context"] = _unverified_context(config)
     config["kafka_client"] = functools.partial(_client, inner)
     return config
 
 
 def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN401 - kafka-python has no types
-    return KafkaNetClient(**{**config, **inner})
-
-
-def _unverified_context(config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - passed through
-    import ssl  # noqa: PLC0415 - rarely needed
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    if config.get("ssl_certfile"):
-        context.load_cert_chain(config["ssl_certfile"], config.get("ssl_keyfile"), config.get("ssl_password"))
-    return context
-
-
-def _unreachable(error: BaseException, servers: str) -> TransientError | PermanentError:
-    if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-        return ClusterAuthenticationError(f"{servers} refuses the credentials: {error}", remedy="check kafka: sasl.*")
-    return ClusterUnreachableError(
-        f"no broker answers at {servers}: {error}", remedy="check bootstrap.servers, security.protocol and the network"
-    )
+    whole = {**config, **inner}
+    net = NetworkSelector(**whole)
+    return KafkaNetClient(net=net, manager=connection.Outright(net, **whole))
 
 
 _FENCED: Final = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)

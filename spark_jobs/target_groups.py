@@ -13,14 +13,9 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from backup_avro.errors import RefusedError, TandemError
+from sink.source import connection
 from sink.source.client_config import Value, servers_of
-from sink.source.errors import (
-    ClusterAuthenticationError,
-    ClusterDeniedError,
-    ClusterRequestError,
-    ClusterTransientError,
-    ClusterUnreachableError,
-)
+from sink.source.errors import ClusterDeniedError, ClusterRequestError, ClusterTransientError
 from spark_jobs.group_plan import Before, Move
 from spark_jobs.produce import client_settings
 
@@ -38,8 +33,8 @@ _IN_USE: Final = (
 class TargetGroups:
     """One cluster's groups.
 
-    Methods raise ClusterUnreachableError, ClusterTransientError, ClusterDeniedError, ClusterRequestError, and
-    RefusedError for a group that has members.
+    Opening raises ClusterUnreachableError, ClusterAuthenticationError, ConfigError; methods raise
+    ClusterTransientError, ClusterDeniedError, ClusterRequestError, and RefusedError for a group that has members.
     """
 
     def __init__(self, props: Mapping[str, Value]) -> None:
@@ -49,12 +44,8 @@ class TargetGroups:
         servers = servers_of(props)
         try:
             self._admin: Any = KafkaAdminClient(**config)
-        except kafka_errors.SaslAuthenticationFailedError as error:
-            raise ClusterAuthenticationError(
-                f"{servers} refuses the credentials: {error}", remedy="check kafka: sasl.*"
-            ) from error
         except kafka_errors.KafkaError as error:
-            raise ClusterUnreachableError(f"no broker answers at {servers}: {error}") from error
+            raise connection.explain(error, servers) from error
 
     def __enter__(self) -> Self:
         return self

@@ -25,6 +25,9 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     File, environment and overrides together; all problems at once, each with its place and what to do.
     """
     loaded = read(context, config, overrides)
+    from sink.source.client_config import for_kafka_python  # noqa: PLC0415 - `--help` does without
+
+    for_kafka_python(loaded.config.kafka.reveal())  # knows more of the properties than the model does
     for warning in loaded.config.warnings():
         output.warn(warning)
     instance = loaded.config.instance

@@ -13,6 +13,7 @@ from controller.config.values import Secret
 
 SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "key.pem", "oauthbearer.config")
 """What a property's name holds if its value is a secret."""
+_PUBLIC: Final = frozenset({"sasl.oauthbearer.token.endpoint.url"})
 _SECRET: Final = re.compile("|".join(map(re.escape, SECRET_WORDS)))
 PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
 _INT: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
@@ -40,7 +41,7 @@ _TAKEN: Final = {
 
 def is_secret(key: str) -> bool:
     """Whether the value of property `key` must never be shown."""
-    return bool(_SECRET.search(key)) and not is_secret_file(key)
+    return bool(_SECRET.search(key)) and not is_secret_file(key) and key not in _PUBLIC
 
 
 def is_secret_file(key: str) -> bool:
@@ -108,6 +109,8 @@ def _typed(key: str, value: object) -> object:
         return ",".join(str(item) for item in value)
     if is_secret(key):
         return SecretStr(str(value))
+    if "PRIVATE KEY-----" in str(value):
+        raise ValueError("holds a private key; put that into ssl.key.pem, which is never shown")
     if isinstance(value, str):
         if value in {"true", "false"}:
             return value == "true"

@@ -78,15 +78,25 @@ class StoreSettings(Section):
     secret_access_key_file: PurePath | None = Field(default=None, description="file that holds the secret access key")
     session_token: Secret | None = Field(default=None, description="session token of temporary credentials")
     session_token_file: PurePath | None = Field(default=None, description="file that holds the session token")
-    checksums: Literal["when_supported", "when_required"] = Field(
-        default="when_supported",
-        description="when requests carry checksums; `when_required` for servers that refuse them",
+    ca_bundle: PurePath | None = Field(
+        default=None, description="PEM file of the authorities that vouch for the server; left out: the SDK's own"
     )
-    server_side_encryption: Literal["none", "AES256", "aws:kms"] = Field(
+    checksums: Literal["when_supported", "when_required", "off"] = Field(
+        default="when_supported",
+        description="when requests carry checksums; `when_required` for servers that refuse them, `off` for those that "
+        "refuse them even where S3 wants one (deletes in batches)",
+    )
+    server_side_encryption: Annotated[
+        Literal["none", "AES256", "aws:kms", "aws:kms:dsse"], BeforeValidator(rules.server_side_encryption)
+    ] = Field(
         default="none", description="encryption asked of the server for each object; `none` leaves it to the bucket"
     )
     kms_key_id: str | None = Field(
         default=None, description="key for `aws:kms`; left out: the bucket's or account's own"
+    )
+    bucket_key: bool = Field(
+        default=False,
+        description="S3 Bucket Keys with `aws:kms`: far fewer requests to KMS",
     )
     connect_timeout: Duration = Field(default=timedelta(seconds=10), description="longest wait for a connection")
     read_timeout: Duration = Field(
@@ -112,6 +122,7 @@ class StoreSettings(Section):
                 token=self.session_token is not None,
                 encryption=self.server_side_encryption,
                 kms_key=self.kms_key_id is not None,
+                bucket_key=self.bucket_key,
             )
         )
         return self

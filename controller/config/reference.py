@@ -46,6 +46,8 @@ rotation:
   interval: 7d
 ```
 
+[connections.md](connections.md) shows what to write for each kind of cluster and store.
+
 `tandem config validate -c a.yaml` checks it, `tandem config show -c a.yaml` shows what takes effect and where each
 value came from, `tandem config schema` prints the JSON Schema for editors.
 
@@ -79,6 +81,9 @@ joined with commas. In the environment dots become underscores: `TANDEM_KAFKA__S
 
 A property whose name holds `password`, `passphrase`, `secret`, `token` or `key.pem` is a secret. `<property>.file`
 reads the property from a file, such as `sasl.password.file` or `ssl.key.pem.file`.
+
+`aws.msk.iam: true` (with `aws.msk.region`, if the brokers' names don't tell it) logs in to Amazon MSK by IAM; neither
+name is librdkafka's. [connections.md](connections.md) has what to write for each way to log in, and what was tried.
 
 Tandem sets these itself and refuses them: `isolation.level` (see `isolation_level`), `client.rack`, `group.id`,
 `group.instance.id`, `transactional.id`, `auto.offset.reset`, `enable.auto.commit`, `enable.auto.offset.store`.

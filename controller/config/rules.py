@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from backup_avro import layout
 from backup_avro.integers import number_in
 from controller.config.values import format_duration, format_size
+from sink.object_store.settings import NOT_YET
 
 if TYPE_CHECKING:
     from controller.config.model import Config
@@ -68,6 +69,8 @@ def topics(include: Sequence[str], patterns: Sequence[str], exclude: Sequence[st
 def store_root(root: str) -> str:
     """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path."""
     scheme, separator, rest = root.partition("://")
+    if separator and scheme in NOT_YET:
+        raise ValueError(f"can't be used: {NOT_YET[scheme]}")
     if not separator or scheme not in {"s3", "file"}:
         raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
     if "@" in rest.partition("/")[0]:
@@ -100,15 +103,26 @@ def endpoint_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def store(*, key: bool, secret: bool, token: bool, encryption: str, kms_key: bool) -> Iterator[Problem]:
-    """Check that credentials are whole and the KMS key has a use."""
+def server_side_encryption(name: object) -> object:
+    """Return `name`. Raises ValueError for encryption with keys that come with each request (SSE-C)."""
+    if isinstance(name, str) and name.lower().replace("_", "-") in {"sse-c", "ssec", "customer"}:
+        raise ValueError("is not supported: every reader would need the key itself; use aws:kms with store.kms_key_id")
+    return name
+
+
+def store(
+    *, key: bool, secret: bool, token: bool, encryption: str, kms_key: bool, bucket_key: bool
+) -> Iterator[Problem]:
+    """Check that credentials are whole, and that what is said of KMS has a use."""
     if key and not secret:
         yield "store.access_key_id", "is set without store.secret_access_key; set both or neither"
     if secret and not key:
         yield "store.secret_access_key", "is set without store.access_key_id; set both or neither"
     if token and not (key and secret):
         yield "store.session_token", "needs store.access_key_id and store.secret_access_key beside it"
-    if kms_key and encryption != "aws:kms":
+    if bucket_key and encryption != "aws:kms":
+        yield "store.bucket_key", f"needs store.server_side_encryption: aws:kms, which is {encryption}"
+    if kms_key and not encryption.startswith("aws:kms"):
         yield "store.kms_key_id", f"needs store.server_side_encryption: aws:kms, which is {encryption}"
 
 
@@ -229,7 +243,7 @@ def doubts(config: Config) -> Iterator[Problem]:
     if config.shutdown.grace < timedelta(seconds=5):
         yield "shutdown.grace", "may be too short for the last commit"
     if config.store.scheme == "file":
-        ignored = ("endpoint_url", "region", "access_key_id", "secret_access_key", "session_token", "kms_key_id")
-        for name in ignored:
+        credentials = ("access_key_id", "secret_access_key", "session_token")
+        for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):
             if getattr(config.store, name) is not None:
                 yield f"store.{name}", "has no effect on a file:// store"

@@ -9,7 +9,7 @@ from backup_avro.errors import ConfigError
 from sink.object_store.base import BadKeyError, ObjectStore
 from sink.object_store.file import FileStore
 from sink.object_store.keys import check_key
-from sink.object_store.settings import StoreSettings
+from sink.object_store.settings import NOT_YET, StoreSettings
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _FORMS = "write s3://bucket/prefix or file:///folder"
@@ -48,6 +48,8 @@ def open_store(url: str, settings: StoreSettings | None = None, *, place: str = 
         from sink.object_store.s3 import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
         return S3Store(parts.netloc, prefix, settings or StoreSettings(), url=url)
+    if parts.scheme in NOT_YET:
+        raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", remedy=_FORMS)
     raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)
 
 

@@ -11,7 +11,7 @@ from sink.object_store.base import ObjectStore, Put, StoreTransientError, StoreU
 _RACERS = 6
 _REMEDY = (
     "use a store that honours If-None-Match: * on PutObject, such as AWS S3, or update this one; "
-    "without it two writers could overwrite each other"
+    "without it two writers could overwrite each other; docs/connections.md"
 )
 
 

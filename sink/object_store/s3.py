@@ -68,7 +68,7 @@ class S3Store:
         self._settings = settings
         self._url = url if url is not None else f"s3://{bucket}/{prefix}".rstrip("/")
         self._multipart = False
-        self._delete_singly = False
+        self._delete_singly = settings.checksums == "off"
         self._caller = S3Caller(bucket, settings, monotonic=monotonic)
         self._client = self._caller.client
         self._encryption: dict[str, Any] = {}
@@ -76,6 +76,8 @@ class S3Store:
             self._encryption["ServerSideEncryption"] = settings.server_side_encryption
         if settings.kms_key_id is not None:
             self._encryption["SSEKMSKeyId"] = settings.kms_key_id
+        if settings.bucket_key:
+            self._encryption["BucketKeyEnabled"] = True
 
     @property
     def url(self) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import botocore.exceptions as vendor
 import stamina
@@ -126,6 +127,11 @@ def _is_worth_retrying(error: Exception) -> bool:
 
 
 def _make_client(settings: StoreSettings) -> S3Client:
+    if settings.ca_bundle is not None and not Path(settings.ca_bundle).is_file():
+        raise ConfigError(f"ca_bundle: {settings.ca_bundle}: no such file", remedy="mount it, or correct the path")
+    checksums: Literal["when_supported", "when_required"] = (
+        "when_required" if settings.checksums == "off" else settings.checksums
+    )
     # To an own endpoint the region means nothing, but the signature needs one.
     region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
     try:
@@ -143,8 +149,8 @@ def _make_client(settings: StoreSettings) -> S3Client:
                 connect_timeout=settings.connect_timeout,
                 read_timeout=settings.read_timeout,
                 max_pool_connections=settings.max_pool_connections,
-                request_checksum_calculation=settings.checksums,
-                response_checksum_validation=settings.checksums,
+                request_checksum_calculation=checksums,
+                response_checksum_validation=checksums,
                 retries={"total_max_attempts": 1, "mode": "standard"},
                 s3={"addressing_style": settings.addressing_style},
                 tcp_keepalive=True,

@@ -9,6 +9,15 @@ from urllib.parse import urlsplit
 from backup_avro.errors import ConfigError
 
 _MIB = 1024 * 1024
+_NO_CONDITION = (
+    "Google Cloud Storage is not supported yet: its S3 interface has no If-None-Match for writes; docs/connections.md"
+)
+_NO_S3 = "Azure Blob Storage is not supported yet: it has no S3 interface; docs/connections.md"
+NOT_YET = {
+    **dict.fromkeys(("gs", "gcs"), _NO_CONDITION),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "wasb", "wasbs"), _NO_S3),
+}
+"""Schemes that people expect, and why there is no store for them."""
 MIN_PART_SIZE = 5 * _MIB
 """S3's least size of a part that is not the last, in bytes."""
 
@@ -23,6 +32,9 @@ class StoreSettings:
     Objects larger than `multipart_threshold` go in parts, but only after the store's probe found the condition honoured
     there; without a threshold all go in one PutObject (at most 5 GiB). That is the default, because put-if-absent is
     what counts: SeaweedFS 4.48, for one, lets several writers at once complete uploads under one name.
+
+    `checksums` when_required: only where S3 wants one (DeleteObjects); off: nowhere, so deletes go one by one. With
+    `bucket_key` S3 asks KMS for a key of the bucket now and then, and not for one for each object.
     Raises ConfigError that names the field.
     """
 
@@ -33,10 +45,11 @@ class StoreSettings:
     access_key_id: str | None = None
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
-    checksums: Literal["when_supported", "when_required"] = "when_supported"
+    checksums: Literal["when_supported", "when_required", "off"] = "when_supported"
     put_crc32c: bool = False
-    server_side_encryption: Literal["none", "AES256", "aws:kms"] = "none"
+    server_side_encryption: Literal["none", "AES256", "aws:kms", "aws:kms:dsse"] = "none"
     kms_key_id: str | None = None
+    bucket_key: bool = False
     multipart_threshold: int | None = None
     multipart_part_size: int = 32 * _MIB
     connect_timeout: float = 10.0
@@ -50,8 +63,8 @@ class StoreSettings:
         """Refuse combinations that can't work."""
         for name, allowed in (
             ("addressing_style", ("auto", "path", "virtual")),
-            ("checksums", ("when_supported", "when_required")),
-            ("server_side_encryption", ("none", "AES256", "aws:kms")),
+            ("checksums", ("when_supported", "when_required", "off")),
+            ("server_side_encryption", ("none", "AES256", "aws:kms", "aws:kms:dsse")),
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name}: not one of {', '.join(allowed)}", remedy=f"choose one for {name}")
@@ -62,8 +75,7 @@ class StoreSettings:
             )
         if self.session_token is not None and self.access_key_id is None:
             raise ConfigError("session_token: set without access_key_id", remedy="set the key pair it belongs to")
-        if self.kms_key_id is not None and self.server_side_encryption != "aws:kms":
-            raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
+        self._check_encryption()
         if min(self.multipart_part_size, self.multipart_threshold or MIN_PART_SIZE) < MIN_PART_SIZE:
             raise ConfigError(
                 "multipart_threshold, multipart_part_size: below 5 MiB", remedy="S3 allows no smaller part"
@@ -75,6 +87,14 @@ class StoreSettings:
             raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url)
+
+    def _check_encryption(self) -> None:
+        if self.kms_key_id is not None and not self.server_side_encryption.startswith("aws:kms"):
+            raise ConfigError("kms_key_id: needs server_side_encryption aws:kms", remedy="set both or neither")
+        if self.bucket_key and self.server_side_encryption != "aws:kms":
+            raise ConfigError("bucket_key: needs server_side_encryption aws:kms", remedy="set both or neither")
+        if self.put_crc32c and self.checksums == "off":
+            raise ConfigError("put_crc32c: contradicts checksums off", remedy="choose one of the two")
 
 
 def check_endpoint(endpoint_url: str) -> None:

@@ -66,6 +66,11 @@ _TRANSIENT = {
 }
 
 
+_CERTIFICATE = re.compile(r"certificate verify failed|alert .*(certificate|unknown ca)")
+# What an OpenID provider answered, which librdkafka repeats: nobody knows what is in it.
+_ANSWER = re.compile(r"\{.*\}", re.DOTALL)
+
+
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:
     """Return the KafkaError in what confluent-kafka raised."""
     if isinstance(raised, KafkaError):
@@ -85,17 +90,18 @@ def explain(
     what = f"Could not {operation} {resource}"
     why = error.str()
     if code in _UNREACHABLE and last_seen is not None and _refuses(last_seen):
-        code, why = KafkaError._AUTHENTICATION, last_seen.str()  # noqa: SLF001 - as above
+        code, why = KafkaError._AUTHENTICATION, _ANSWER.sub("", last_seen.str())  # noqa: SLF001 - as above
     if code in _AUTHENTICATION:
         return ClusterAuthenticationError(
             f"{what}: the Kafka brokers at {servers} refuse the connection: {why}",
-            remedy="check security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.ca.location",
+            remedy="check security.protocol, sasl.mechanism, sasl.username, sasl.password or "
+            "sasl.oauthbearer.*, ssl.ca.location and ssl.certificate.location; docs/connections.md",
         )
     if code in _UNREACHABLE:
         more = f" ({last_seen.str()})" if last_seen is not None else ""
         return ClusterUnreachableError(
             f"{what}: no Kafka broker answers at {servers}: {why}{more}",
-            remedy="check bootstrap.servers and the network, and that the brokers run",
+            remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
         )
     if code in _DENIED:
         return ClusterDeniedError(
@@ -114,7 +120,7 @@ def explain(
 
 def _refuses(error: KafkaError) -> bool:
     # librdkafka calls a handshake that fails in its very first step a transport error.
-    return error.code() in _AUTHENTICATION or "certificate verify failed" in error.str()
+    return error.code() in _AUTHENTICATION or _CERTIFICATE.search(error.str()) is not None
 
 
 _NO_SUCH = re.compile(r'No such configuration property: "([^"]+)"')

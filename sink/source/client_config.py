@@ -9,16 +9,19 @@ tunes librdkafka is ignored, knowingly: the names are listed. Values of secrets 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from backup_avro.errors import ConfigError
+from sink.source import msk, oidc
+from sink.source.tokens import Tokens
 
 Value: TypeAlias = str | int | float | bool
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIB = 1 << 20
 
 
@@ -78,8 +81,11 @@ _MAPPED: Mapping[str, tuple[str, Callable[[str, Value], object]]] = {
     "sasl.username": ("sasl_plain_username", _text),
     "sasl.password": ("sasl_plain_password", _text),
     "ssl.ca.location": ("ssl_cafile", _text),
+    "ssl.ca.pem": ("ssl_ca_pem", _text),
     "ssl.certificate.location": ("ssl_certfile", _text),
+    "ssl.certificate.pem": ("ssl_cert_pem", _text),
     "ssl.key.location": ("ssl_keyfile", _text),
+    "ssl.key.pem": ("ssl_key_pem", _text),
     "ssl.key.password": ("ssl_password", _text),
     "ssl.crl.location": ("ssl_crlfile", _text),
     "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _check_hostname),
@@ -112,19 +118,16 @@ _FETCH = frozenset(
 _REFUSED: Mapping[str, tuple[str, ...]] = {
     "broker.address.family": ("any",),
     "enable.sasl.oauthbearer.unsecure.jwt": ("false",),
-    "https.ca.location": (),
-    "https.ca.pem": (),
     "plugin.library.paths": ("",),
     "sasl.jaas.config": (),
+    "sasl.oauthbearer.grant.type": ("client_credentials",),
+    "sasl.oauthbearer.metadata.authentication.type": ("none",),
     "ssl.ca.certificate.stores": (),
-    "ssl.ca.pem": (),
-    "ssl.certificate.pem": (),
     "ssl.certificate.verify_cb": (),
     "ssl.cipher.suites": ("",),
     "ssl.curves.list": ("",),
     "ssl.engine.id": (),
     "ssl.engine.location": (),
-    "ssl.key.pem": (),
     "ssl.keystore.location": (),
     "ssl.keystore.password": (),
     "ssl.providers": (),
@@ -132,12 +135,13 @@ _REFUSED: Mapping[str, tuple[str, ...]] = {
     "ssl.truststore.location": (),
 }
 _REFUSED_PREFIXES = ("sasl.kerberos.", "sasl.oauthbearer.")
+_TO_PEM = "openssl pkcs12 -in STORE -out user.pem -nodes makes a PEM file for ssl.certificate.location"
 _REMEDIES: Mapping[str, str] = {
-    "ssl.ca.pem": "write it to a file and set ssl.ca.location",
-    "ssl.certificate.pem": "write it to a file and set ssl.certificate.location",
-    "ssl.key.pem": "write it to a file and set ssl.key.location",
-    "ssl.keystore.location": "convert it to PEM files and set ssl.certificate.location and ssl.key.location",
-    "ssl.keystore.password": "convert the key store to PEM files and set ssl.certificate.location and ssl.key.location",
+    "sasl.jaas.config": "it is Java's; set sasl.username and sasl.password",
+    "sasl.oauthbearer.config": "set sasl.oauthbearer.method: oidc with its endpoint and client",
+    "sasl.oauthbearer.grant.type": "only client_credentials is supported",
+    "ssl.keystore.location": _TO_PEM,
+    "ssl.keystore.password": _TO_PEM,
     "ssl.truststore.location": "convert it to a PEM file and set ssl.ca.location",
 }
 
@@ -185,11 +189,14 @@ _IGNORED = frozenset(
 )
 # fmt: on
 
-KNOWN = frozenset(_MAPPED) | _FETCH | frozenset(_REFUSED) | frozenset(_OURS) | _IGNORED
+KNOWN = frozenset(_MAPPED) | _FETCH | oidc.PROPERTIES | frozenset(_REFUSED) | frozenset(_OURS) | _IGNORED
+"""All properties of librdkafka that are known here."""
 
 _ALIASES = (
     ("bootstrap.servers", "metadata.broker.list"),
     ("sasl.mechanism", "sasl.mechanisms"),
+    ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.credentials.client.id"),
+    ("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),
     ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
 )
 
@@ -209,7 +216,7 @@ class FetchLimits:
 
 def unknown_property(name: str) -> ConfigError:
     """Return the error for a name that no client knows, with the nearest one that exists."""
-    near = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, sorted(KNOWN | msk.PROPERTIES), n=1, cutoff=0.6)
     return ConfigError(
         f"kafka: there is no property {name!r}",
         remedy=f"did you mean {near[0]}?" if near else "see librdkafka's CONFIGURATION.md for the names",
@@ -228,13 +235,21 @@ def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, obje
     """Return the configuration for a confluent-kafka client: `props`, then `extra` over them.
 
     Underscores in the names of `extra` stand for dots, but for callbacks (`error_cb`) and `logger`.
-    Names go unchecked: librdkafka checks them, see `unknown_property`. Raises ConfigError for missing servers.
+    Names go unchecked: librdkafka checks them, see `unknown_property`. Raises ConfigError for missing servers, and for
+    a login by tokens that can't work. With `aws.msk.iam` a token is signed, which may ask AWS for credentials: raises
+    ClusterAuthenticationError and ClusterUnreachableError.
     """
     servers_of(props)
     _refuse_both(props)
+    props, iam = _written_out(props)
     merged: dict[str, object] = {
         name: str(value).lower() if isinstance(value, bool) else value for name, value in props.items()
     }
+    if iam is not None:
+        iam.current()  # librdkafka's clients would only say, after 10 s, that there is no token
+        merged["oauth_cb"] = iam
+    elif _mechanism(props) == "OAUTHBEARER":
+        oidc.settings_of(props)  # librdkafka would wait for ever for a token that nobody sets
     for name, value in extra.items():
         merged[name if name.endswith("_cb") else name.replace("_", ".")] = value
     return merged
@@ -243,10 +258,12 @@ def for_confluent(props: Mapping[str, Value], **extra: object) -> dict[str, obje
 def for_kafka_python(props: Mapping[str, Value]) -> dict[str, Any]:
     """Return the configuration for `connection.open_connections`.
 
-    Raises ConfigError naming the property: unknown, contradictory, or one that the fetcher can't honour.
+    Opens no file and asks nobody for a token yet. Raises ConfigError naming the property: unknown, contradictory, or
+    one that the fetcher can't honour.
     """
     servers_of(props)
     _refuse_both(props)
+    props, iam = _written_out(props)
     config: dict[str, Any] = {
         "client_id": "tandem",
         "request_timeout_ms": 30_000,
@@ -267,8 +284,45 @@ def for_kafka_python(props: Mapping[str, Value]) -> dict[str, Any]:
         config["ssl_check_hostname"] = False
     if config.get("ssl_cafile") == "probe":
         del config["ssl_cafile"]  # librdkafka's word for "the system's own", which is the default here
+    if iam is not None:
+        config["sasl_oauth_token_provider"] = iam
+    elif config.get("sasl_mechanism") == "OAUTHBEARER":
+        settings = oidc.settings_of(props)
+        from sink.source import token_endpoint  # noqa: PLC0415 - an HTTP client, rarely needed
+
+        config["sasl_oauth_token_provider"] = Tokens(
+            functools.partial(token_endpoint.fetch, settings), extensions=dict(settings.extensions)
+        )
     _check_together(config)
     return config
+
+
+def _mechanism(props: Mapping[str, Value]) -> str:
+    return str(props.get("sasl.mechanism", props.get("sasl.mechanisms", ""))).upper()
+
+
+def _written_out(props: Mapping[str, Value]) -> tuple[Mapping[str, Value], Tokens | None]:
+    """Return `props` in librdkafka's names alone, and where tokens come from if `aws.msk.iam` is set."""
+    own = {name: props[name] for name in msk.PROPERTIES & props.keys()}
+    if not own:
+        return props, None
+    if not _flag(msk.IAM, own.get(msk.IAM, False)):
+        if msk.REGION in own:
+            raise ConfigError(f"kafka: {msk.REGION} is set without {msk.IAM}: true", remedy="set both or neither")
+        return {name: value for name, value in props.items() if name != msk.IAM}, None
+    if _mechanism(props) not in ("", "OAUTHBEARER") or str(props.get("security.protocol", "SASL_SSL")).upper() != (
+        "SASL_SSL"
+    ):
+        raise ConfigError(
+            f"kafka: {msk.IAM} is another login than sasl.mechanism and security.protocol say",
+            remedy="take the two out: SASL_SSL and OAUTHBEARER follow from it",
+        )
+    rivals = sorted(name for name in props if name.startswith(("sasl.oauthbearer.", "sasl.username", "sasl.password")))
+    if rivals:
+        raise ConfigError(f"kafka: {msk.IAM} leaves no use for {rivals[0]}", remedy="take it out")
+    tokens = msk.tokens_for(msk.region_of(own, servers_of(props)))
+    rest = {name: value for name, value in props.items() if name not in own and name != "sasl.mechanisms"}
+    return rest | {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, tokens
 
 
 def fetch_limits(props: Mapping[str, Value]) -> FetchLimits:
@@ -307,7 +361,7 @@ def _refuse_both(props: Mapping[str, Value]) -> None:
 
 
 def _check_unmapped(name: str, value: Value) -> None:
-    if name in _IGNORED or name in _FETCH:
+    if name in _IGNORED or name in _FETCH or name in oidc.PROPERTIES:
         return
     if name in _OURS:
         raise ConfigError(f"kafka: {name} can't be set", remedy=_OURS[name])
@@ -317,7 +371,7 @@ def _check_unmapped(name: str, value: Value) -> None:
             return
         raise ConfigError(
             f"kafka: {name} can't be honoured by the fetcher",
-            remedy=_REMEDIES.get(name, "remove it; the fetcher authenticates by PLAIN, SCRAM or TLS certificates"),
+            remedy=_REMEDIES.get(name, "remove it; docs/connections.md says what works"),
         )
     raise unknown_property(name)
 
@@ -325,11 +379,10 @@ def _check_unmapped(name: str, value: Value) -> None:
 def _check_together(config: Mapping[str, Any]) -> None:
     protocol = config.get("security_protocol", "PLAINTEXT")
     if protocol.startswith("SASL_"):
-        for target, name in (
-            ("sasl_mechanism", "sasl.mechanism"),
-            ("sasl_plain_username", "sasl.username"),
-            ("sasl_plain_password", "sasl.password"),
-        ):
+        needed = [("sasl_mechanism", "sasl.mechanism")]
+        if config.get("sasl_mechanism") != "OAUTHBEARER":
+            needed += [("sasl_plain_username", "sasl.username"), ("sasl_plain_password", "sasl.password")]
+        for target, name in needed:
             if not config.get(target):
                 raise ConfigError(f"kafka: security.protocol is {protocol}, but {name} is missing")
     elif config.get("sasl_plain_username") or config.get("sasl_mechanism"):
@@ -338,11 +391,34 @@ def _check_together(config: Mapping[str, Any]) -> None:
             remedy="set security.protocol to SASL_SSL (or SASL_PLAINTEXT)",
         )
     if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
-        for target, name in (("ssl_cafile", "ssl.ca.location"), ("ssl_certfile", "ssl.certificate.location")):
+        for target, name in _TLS_NAMES.items():
             if config.get(target):
                 raise ConfigError(
                     f"kafka: {name} is set, but security.protocol is {protocol}: nothing would be encrypted",
                     remedy="set security.protocol to SSL or SASL_SSL",
                 )
-    if config.get("ssl_keyfile") and not config.get("ssl_certfile"):
-        raise ConfigError("kafka: ssl.key.location is set without ssl.certificate.location")
+    _check_certificates(config)
+
+
+def _check_certificates(config: Mapping[str, Any]) -> None:
+    for one, other in (("ssl_cafile", "ssl_ca_pem"), ("ssl_certfile", "ssl_cert_pem"), ("ssl_keyfile", "ssl_key_pem")):
+        if config.get(one) and config.get(other):
+            raise ConfigError(f"kafka: {_TLS_NAMES[one]} and {_TLS_NAMES[other]} are both set", remedy="keep one")
+    certificate = config.get("ssl_certfile") or config.get("ssl_cert_pem")
+    for target in ("ssl_keyfile", "ssl_key_pem"):
+        if config.get(target) and not certificate:
+            raise ConfigError(
+                f"kafka: {_TLS_NAMES[target]} is set without ssl.certificate.location or ssl.certificate.pem",
+                remedy="set the certificate that belongs to the key",
+            )
+    if config.get("ssl_cert_pem") and not (config.get("ssl_keyfile") or config.get("ssl_key_pem")):
+        raise ConfigError(
+            "kafka: ssl.certificate.pem is set without ssl.key.pem", remedy="set the key, best by ssl.key.pem.file"
+        )
+
+
+_TLS_NAMES: Mapping[str, str] = {
+    target: name
+    for name, (target, _) in _MAPPED.items()
+    if name.startswith("ssl.") and target.endswith(("file", "pem"))
+}

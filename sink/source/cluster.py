@@ -38,6 +38,7 @@ from backup_avro.errors import ConfigError, TandemError
 from sink.source import admin_errors, client_config, topic_id
 from sink.source.errors import ClusterTransientError, ClusterUnreachableError, UnknownTopicError
 from sink.source.fetched import TopicPartition
+from sink.source.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -122,6 +123,7 @@ class ClusterAdmin:
         self._last_seen: KafkaError | None = None
         self._introduced = False
         config = client_config.for_confluent(props, error_cb=self._saw, logger=_Quiet())
+        self._tokens = config.get("oauth_cb")
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
         except (KafkaException, ValueError, TypeError) as error:
@@ -453,6 +455,8 @@ class ClusterAdmin:
 
     def _explain(self, error: KafkaException | KafkaError, operation: str, resource: str) -> TandemError:
         self._admin.poll(0)  # lets the client report why its connections fail
+        if isinstance(self._tokens, Tokens) and self._tokens.failure is not None:
+            return self._tokens.failure  # librdkafka only knows that there is no token
         return admin_errors.explain(
             admin_errors.error_of(error),
             operation=operation,

@@ -5,7 +5,8 @@ megabytes, so the transport here reads straight into a buffer of the frame's siz
 decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primitives").
 
 Inner parts of kafka-python that are used, held by tests/contract/test_kafka_python_connection.py:
-`KafkaConnectionManager` (`_build_transport`, `_connect`, `_auth_failures`, `config`, `cluster`),
+`KafkaConnectionManager` (`_build_transport`, `_connect`, `_auth_failures`, `config`, `cluster`, `get_connection`, which
+asks `maybe_raise_auth_failure` first),
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
 `data_received`), `KafkaProtocol` (`receive_bytes`, `_process_response`, `_validate_frame_size`, `in_flight_requests`),
@@ -23,12 +24,15 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.consumer import FetchResponse
 
-from backup_avro.errors import TandemError
+from backup_avro.errors import PermanentError, TandemError
+from sink.source import tls
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
+from sink.source.tokens import Tokens
 
 _SIZE = struct.Struct(">i")
 _WORTH_KEEPING = 128 << 10
@@ -171,7 +175,9 @@ class _WholeFrames:
             protocol_error: Exception = error
             return protocol_error
         except OSError as error:
-            return _lost(f"cannot read from the broker: {error}")
+            lost = _lost(f"cannot read from the broker: {error}")
+            lost.__cause__ = error
+            return lost
         self.last_read = time.monotonic()
         return None
 
@@ -238,34 +244,25 @@ class _Tls(_WholeFrames, KafkaSSLTransport):  # type: ignore[misc]  # untyped ba
                 return
 
 
-class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
-    """kafka-python's connection manager with the transports above, and a memory of why connecting failed."""
+class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
+    """kafka-python's connection manager with the transports above, told of each attempt to connect how it ended."""
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
-        self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
-        self.worst_error: BaseException | None = None  # the same, but only a connection resets it
-        verify = config.pop("ssl_verify_certificate", True)
+        self._tls = tls.take(config)
         super().__init__(net, **config)
-        # A backup must never create what it is asked to read.
-        self.cluster.config["allow_auto_create_topics"] = False
-        if self.ssl_enabled and not verify:
-            self.config["ssl_context"] = _unverified_context(self.config)
+        if self.ssl_enabled:
+            tls.context_of(self._tls)  # a wrong path is told at once, not with the first connection
 
     async def _connect(self, node: Any, conn: Any, **kwargs: Any) -> None:  # noqa: ANN401 - kafka-python has no types
-        conn.init_future.add_callback(self._succeeded)
-        conn.init_future.add_errback(self._failed)
+        conn.init_future.add_callback(functools.partial(self._succeeded, node.node_id))
+        conn.init_future.add_errback(functools.partial(self._failed, node.node_id))
         await super()._connect(node, conn, **kwargs)
 
-    def _succeeded(self, _: object) -> None:
-        self.last_error = self.worst_error = None
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        """A connection to a node is up."""
 
-    def forget_refusals(self) -> None:
-        """Let brokers be tried again that refused the credentials; kafka-python never would by itself."""
-        self._auth_failures.clear()
-
-    def _failed(self, error: BaseException) -> None:
-        if not self.closed:
-            self.last_error = self.worst_error = error
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        """Connecting to a node ended so."""
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - no types
         sock = await create_connection(
@@ -278,8 +275,11 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         )
         if not self.ssl_enabled:
             return _Plain(self._net, sock, host=node.host)
-        options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
-        transport = _Tls(self._net, sock, host=node.host, **options)
+        try:
+            transport = _Tls(self._net, sock, host=node.host, ssl_context=tls.context_of(self._tls))
+        except Exception as error:
+            sock.close()
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
         try:
             await transport.handshake_until(timeout_at)
         except Exception as error:
@@ -289,26 +289,94 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
         return transport
 
 
-def _unverified_context(config: dict[str, Any]) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    if config["ssl_certfile"]:
-        context.load_cert_chain(config["ssl_certfile"], config["ssl_keyfile"], config["ssl_password"])
-    return context
+class Outright(_Told):
+    """For kafka-python's producer and admin client: what only a person can mend ends their start at once.
+
+    By itself that client tries on until its time is over, and then only says that it is.
+    """
+
+    def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        self._refusals: dict[int | str, BaseException] = {}
+        super().__init__(net, **config)
+
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        self._refusals.pop(node_id, None)
+
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        if isinstance(explain(error, ""), PermanentError):
+            self._refusals[node_id] = error
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Raise why the last connection to that node was refused; asked before each new one."""
+        refusal = self._refusals.get(node_id)
+        if refusal is not None:
+            raise refusal
+
+
+class Connections(_Told):
+    """For the fetcher: remembers why connecting failed, and leaves it to whoever asks what to do about it."""
+
+    def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
+        self.worst_error: BaseException | None = None  # the same, but only a connection resets it
+        super().__init__(net, **config)
+        # A backup must never create what it is asked to read.
+        self.cluster.config["allow_auto_create_topics"] = False
+
+    def _succeeded(self, node_id: int | str, _: object) -> None:
+        del node_id
+        self.last_error = self.worst_error = None
+
+    def forget_refusals(self) -> None:
+        """Let brokers be tried again that refused the credentials; kafka-python never would by itself."""
+        self._auth_failures.clear()
+
+    def _failed(self, node_id: int | str, error: BaseException) -> None:
+        del node_id
+        if not self.closed:
+            self.last_error = self.worst_error = error
+
+
+class _Bearer(AbstractTokenProvider):  # type: ignore[misc]  # untyped base
+    """Hands tokens to kafka-python, in whose errors ours are the causes."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__()
+        self._tokens = tokens
+
+    def token(self) -> str:
+        """Return a good token; the loop waits meanwhile."""
+        try:
+            return self._tokens.current()[0].value
+        except PermanentError as error:
+            raise kafka_errors.SaslAuthenticationFailedError(str(error)) from error
+        except TandemError as error:
+            raise kafka_errors.KafkaConnectionError(str(error)) from error
+
+    def extensions(self) -> dict[str, str]:
+        """Return what goes with the token."""
+        return self._tokens.extensions
+
+
+def with_login(config: dict[str, Any]) -> dict[str, Any]:
+    """Return `config` with what kafka-python wants in the place of `Tokens`."""
+    tokens = config.get("sasl_oauth_token_provider")
+    return config if tokens is None else config | {"sasl_oauth_token_provider": _Bearer(tokens)}
 
 
 def open_connections(config: dict[str, Any]) -> tuple[Any, Connections]:
     """Return (event loop, connection manager) for `client_config.for_kafka_python(...)`; nothing is connected yet.
 
-    Both belong to the one thread that runs the loop.
+    Both belong to the one thread that runs the loop. Raises ConfigError for certificates that can't be used.
     """
     # Decoding a large response may take longer than the loop's idea of a slow step.
     net = NetworkSelector(client_id=config.get("client_id", "tandem"), slow_task_threshold_secs=0)
-    return net, Connections(net, **config)
+    return net, Connections(net, **with_login(config))
 
 
+# A broker that restarts does this too; no reason to give up for good.
+_HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_OF_MECHANISM = "sasl.username, sasl.password or sasl.oauthbearer.*"
 _AUTHENTICATION = (
     kafka_errors.SaslAuthenticationFailedError,
     kafka_errors.UnsupportedSaslMechanismError,
@@ -322,24 +390,26 @@ def explain(error: BaseException, servers: str) -> TandemError:
 
     `servers` are the bootstrap servers as the user wrote them.
     """
-    if isinstance(error, _AUTHENTICATION):
+    if isinstance(error, _AUTHENTICATION) and not isinstance(error.__cause__, TandemError):
         return ClusterAuthenticationError(
             f"The Kafka brokers at {servers} refuse the credentials: {error}",
-            remedy="check sasl.mechanism, sasl.username, sasl.password and security.protocol",
+            remedy=f"check sasl.mechanism, {_OF_MECHANISM} and security.protocol",
         )
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, TandemError):
+            return cause  # ours: no token, no certificate
         if isinstance(cause, ssl.SSLCertVerificationError):
             return ClusterAuthenticationError(
                 f"The certificate of the Kafka brokers at {servers} is not trusted: {cause.verify_message}",
                 remedy="set ssl.ca.location to the file of the certificate authority that signed it",
             )
-        if isinstance(cause, ssl.SSLError):
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HUNG_UP):
             return ClusterAuthenticationError(
                 f"TLS with the Kafka brokers at {servers} failed: {cause.reason or cause}",
                 remedy="check security.protocol, the port, and ssl.certificate.location if brokers ask for one",
             )
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or cause.__context__ or _wrapped_in(cause)
     if isinstance(error, kafka_errors.InvalidReceiveError):
         return ClusterUnreachableError(
             f"What answers at {servers} does not speak Kafka in this way: {error}",
@@ -347,5 +417,11 @@ def explain(error: BaseException, servers: str) -> TandemError:
         )
     return ClusterUnreachableError(
         f"No Kafka broker answers at {servers}: {str(error) or type(error).__name__}",
-        remedy="check bootstrap.servers and the network, and that the brokers run",
+        remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
     )
+
+
+def _wrapped_in(error: BaseException) -> BaseException | None:
+    # kafka-python's transports pass on an error of the socket as the argument of their own.
+    inner = error.args[0] if error.args else None
+    return inner if isinstance(inner, BaseException) else None

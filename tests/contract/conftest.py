@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Authority
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -21,6 +25,24 @@ class QuietHandler(WSGIRequestHandler):
 @pytest.fixture(scope="session")
 def moto_url() -> Iterator[str]:
     """A moto server that takes one request at a time: it looks first and writes later, so it is atomic only then."""
+    with _serving(None) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def moto_tls(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The same buckets behind TLS: its URL, and the authority that nobody knows, as PEM."""
+    authority = Authority("Private")
+    own = authority.issue("store", address="127.0.0.1")
+    (tmp_path / "store.pem").write_text(own.key + own.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "store.pem")
+    with _serving(context) as port:
+        yield f"https://127.0.0.1:{port}", authority.pem
+
+
+@contextmanager
+def _serving(context: ssl.SSLContext | None) -> Iterator[int]:
     inner = DomainDispatcherApplication(create_backend_app)
     lock = threading.Lock()
 
@@ -28,10 +50,10 @@ def moto_url() -> Iterator[str]:
         with lock:
             return inner(environment, start)
 
-    server = make_server("127.0.0.1", 0, serve, threaded=True, request_handler=QuietHandler)
+    server = make_server("127.0.0.1", 0, serve, threaded=True, request_handler=QuietHandler, ssl_context=context)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
+    yield server.server_port
     server.shutdown()
     thread.join()
     server.server_close()

@@ -28,7 +28,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.metadata import ApiVersionsResponse
 from kafka.protocol.parser import KafkaProtocol
 
-from sink.source import wire
+from sink.source import tls, wire
 from sink.source.client_config import KNOWN, for_kafka_python
 from sink.source.connection import Buffers, Frame, _Plain, _Tls, open_connections
 
@@ -45,6 +45,7 @@ def test_the_manager() -> None:
     assert parameters(KafkaConnectionManager.send) == ["self", "request", "node_id", "request_timeout_ms"]
     assert parameters(KafkaConnectionManager.bootstrap_async)[0] == "self"
     assert "_build_transport(node" in inspect.getsource(KafkaConnectionManager._connect)
+    assert "self.maybe_raise_auth_failure(node_id)" in inspect.getsource(KafkaConnectionManager.get_connection)
     assert "self._connect(node, conn" in inspect.getsource(KafkaConnectionManager.get_connection)
     assert {"connection_delay", "call_soon", "close", "bootstrapped"} <= set(dir(KafkaConnectionManager))
     net, manager = open_connections({"bootstrap_servers": ["127.0.0.1:1"]})
@@ -94,7 +95,7 @@ def test_futures_call_back_at_once() -> None:
 
 
 def test_every_mapped_property_is_one_of_kafka_python() -> None:
-    """All names that the mapping yields are known to the manager, but for the one that Connections takes itself."""
+    """All names that the mapping yields are known to the manager, but for those that a TLS context is made of."""
     config = for_kafka_python(
         {
             "bootstrap.servers": "a:1",
@@ -116,7 +117,7 @@ def test_every_mapped_property_is_one_of_kafka_python() -> None:
             "client.dns.lookup": "use_all_dns_ips",
         }
     )
-    assert set(config) - set(KafkaConnectionManager.DEFAULT_CONFIG) == {"ssl_verify_certificate"}
+    assert set(config) - set(KafkaConnectionManager.DEFAULT_CONFIG) <= tls.KEYS
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from backup_avro.errors import ConfigError
 from controller.sandbox.s3 import S3Server
 from sink.object_store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings, open_store
 
@@ -198,3 +200,129 @@ def test_the_prefix_keeps_stores_apart(s3: S3Server) -> None:
     assert two.get("x/2") == b"two"
     one.close()
     two.close()
+
+
+def sent_by(store: ObjectStore) -> list[dict[str, str]]:
+    """Keep the headers of every request of a store from now on, under their names in small letters."""
+    sent: list[dict[str, str]] = []
+
+    def keep(request: Any, **_: object) -> None:
+        headers = {
+            name.lower(): value.decode() if isinstance(value, bytes) else value
+            for name, value in request.headers.items()
+        }
+        sent.append(headers | {":method": request.method, ":url": request.url})
+
+    client: Any = store
+    client._client.meta.events.register("before-send.s3", keep)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"server_side_encryption": "AES256"}, {"": "AES256"}),
+        (
+            {"server_side_encryption": "aws:kms", "kms_key_id": "alias/backup", "bucket_key": True},
+            {"": "aws:kms", "-aws-kms-key-id": "alias/backup", "-bucket-key-enabled": "true"},
+        ),
+        ({"server_side_encryption": "aws:kms:dsse"}, {"": "aws:kms:dsse"}),
+    ],
+)
+def test_headers_of_encryption(
+    moto_url: str, moto_client: Any, settings: dict[str, Any], wanted: dict[str, str]
+) -> None:
+    """On every put and at the beginning of every upload, and on nothing else: S3 refuses them there."""
+    bucket = f"sse-{secrets.token_hex(4)}"
+    moto_client.create_bucket(Bucket=bucket)
+    store: Any = open_on_moto(moto_url, bucket, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB, **settings)
+    store._multipart = True
+    sent = sent_by(store)
+    prefix = "x-amz-server-side-encryption"
+    for key, body in {"small": b"x", "large": bytes(6 * MIB)}.items():
+        assert store.put_if_absent(key, body) is Put.CREATED
+        assert store.get(key) == body
+    store.delete(["small"])
+    for headers in sent:
+        found = {name.removeprefix(prefix): value for name, value in headers.items() if name.startswith(prefix)}
+        begins = (headers[":method"] == "PUT" and "partNumber" not in headers[":url"]) or "?uploads" in headers[":url"]
+        assert found == (wanted if begins else {}), headers[":url"]
+    assert len(sent) == 8
+    store.close()
+
+
+@pytest.mark.parametrize("checksums", ["when_supported", "when_required", "off"])
+def test_headers_of_checksums(seaweedfs: Opener, checksums: str) -> None:
+    """With `when_supported` on puts too, with `when_required` only where S3 wants one, with `off` nowhere."""
+    store = seaweedfs(checksums=checksums)
+    sent = sent_by(store)
+    assert store.put_if_absent("a", b"123456789") is Put.CREATED
+    assert store.get("a") == b"123456789"
+    assert [info.key for info in store.list("")] == ["a"]
+    store.delete(["a", "b"])
+    assert list(store.list("")) == []
+    marked = {
+        headers[":method"]
+        for headers in sent
+        if any(name.startswith("x-amz-checksum-") or name == "content-md5" for name in headers if "mode" not in name)
+    }
+    assert marked == {"when_supported": {"PUT", "POST"}, "when_required": {"POST"}, "off": set()}[checksums]
+
+
+@pytest.mark.parametrize(("style", "host"), [("path", "s3.example.org/bucket/"), ("virtual", "bucket.s3.example.org/")])
+def test_addresses(style: str, host: str) -> None:
+    """The bucket is in the path or in the host name."""
+    store: Any = open_store(
+        "s3://bucket",
+        StoreSettings(
+            endpoint_url="https://s3.example.org",
+            addressing_style=style,  # type: ignore[arg-type]
+            access_key_id="a",
+            secret_access_key="b",
+        ),
+    )
+    url = store._client.generate_presigned_url("get_object", Params={"Bucket": "bucket", "Key": "k"})
+    assert url.startswith(f"https://{host}k?")
+    store.close()
+
+
+def test_temporary_credentials(moto_url: str, moto_client: Any) -> None:
+    """A session token goes with each request."""
+    moto_client.create_bucket(Bucket="temporary")
+    store = open_on_moto(moto_url, "temporary", session_token="of-a-session")
+    sent = sent_by(store)
+    store.put_if_absent("a", b"x")
+    assert [headers["x-amz-security-token"] for headers in sent] == ["of-a-session"]
+    store.close()
+
+
+def test_an_authority_of_its_own(moto_tls: tuple[str, str], moto_client: Any, tmp_path: Path) -> None:
+    """`ca_bundle` vouches for a server that nobody else vouches for; without it the error names it."""
+    url, pem = moto_tls
+    moto_client.create_bucket(Bucket="private")
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(pem)
+    store = open_on_moto(url, "private", ca_bundle=str(bundle))
+    assert store.put_if_absent("a", b"x") is Put.CREATED
+    store.close()
+    stranger = open_on_moto(url, "private", attempts=1)
+    with pytest.raises(StoreDeniedError, match=r"\(set ca_bundle"):
+        stranger.get("a")
+    stranger.close()
+    with pytest.raises(ConfigError, match="ca_bundle: /nowhere: no such file"):
+        open_on_moto(url, "private", ca_bundle="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"bucket_key": True}, "bucket_key"),
+        ({"bucket_key": True, "server_side_encryption": "aws:kms:dsse"}, "bucket_key"),
+        ({"kms_key_id": "x", "server_side_encryption": "AES256"}, "kms_key_id"),
+        ({"put_crc32c": True, "checksums": "off"}, "put_crc32c"),
+    ],
+)
+def test_contradictions(settings: dict[str, Any], word: str) -> None:
+    """What would have no effect is refused."""
+    with pytest.raises(ConfigError, match=word):
+        StoreSettings(**settings)

@@ -64,6 +64,8 @@ _ELSEWHERE = (
     "sink.object_store.probing",
     "sink.source.cluster",
     "sink.source.connection",
+    "sink.source.msk",
+    "sink.source.tokens",
     "sink.worker",
 )
 

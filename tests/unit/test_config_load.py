@@ -10,6 +10,7 @@ from pydantic import SecretStr, ValidationError
 
 from backup_avro.errors import ConfigError, ExitCode
 from controller.config import Config, Kind, load, read
+from controller.wiring import store_settings
 
 BASE = """\
 pair: airports
@@ -323,3 +324,18 @@ def test_what_is_no_text(tmp_path: Path) -> None:
         load(path, {"TANDEM_STORE__REGION": "eu\udcff"})
     assert "tandem.yaml:2: kafka.client.id: is not UTF-8 text" in str(caught.value)
     assert "TANDEM_STORE__REGION: store.region: is not UTF-8 text" in str(caught.value)
+
+
+def test_the_address_of_tokens_is_no_secret(tmp_path: Path) -> None:
+    """It has "token" in its name, and whoever looks for a mistake wants to see it."""
+    url = "https://id.example.org/token"
+    path = write(tmp_path, BASE.replace("kafka:\n", f"kafka:\n  sasl.oauthbearer.token.endpoint.url: {url}\n"))
+    assert load(path, {}).kafka["sasl.oauthbearer.token.endpoint.url"] == url
+
+
+def test_what_is_said_of_an_s3_server_reaches_its_settings(tmp_path: Path) -> None:
+    """Authorities, checksums and encryption, from the file to the store's settings."""
+    lines = "  ca_bundle: /ca.pem\n  checksums: off\n  server_side_encryption: aws:kms\n  bucket_key: true\n"
+    settings = store_settings(load(write(tmp_path, BASE.replace("store:\n", f"store:\n{lines}")), {}))
+    assert (settings.ca_bundle, settings.checksums) == ("/ca.pem", "off")
+    assert (settings.server_side_encryption, settings.bucket_key) == ("aws:kms", True)

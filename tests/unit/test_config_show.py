@@ -197,8 +197,37 @@ def test_the_example_of_the_page_is_right(tmp_path: Path) -> None:
     assert (config.instance, config.warnings()) == ("b", ())
 
 
-def test_validate_warns_and_says_ok(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A configuration with as little as possible."""
+    path = tmp_path / "plain.yaml"
+    path.write_text(
+        "pair: airports\ntopics: {include: [airports]}\n"
+        "kafka: {bootstrap.servers: 'localhost:9092'}\nstore: {root: s3://bucket/prefix}\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("kafka.sasl.user=ann", "sasl.username"),
+        ("kafka.sasl.oauthbearer.config=principal=x", "sasl.oauthbearer.config"),
+        ("kafka.sasl.mechanism=OAUTHBEARER", "nothing says where tokens come from"),
+        ("kafka.aws.msk.iam=true", "aws.msk.region is missing"),
+    ],
+)
+def test_validate_knows_the_properties(
+    plain: Path, capsys: pytest.CaptureFixture[str], setting: str, says: str
+) -> None:
+    """A property that an instance would refuse is refused here."""
+    assert run(["config", "validate", "-c", str(plain), "--set", setting]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_validate_warns_and_says_ok(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Warnings and the good news both go to stderr; stdout stays free."""
+    path = plain
     assert run(["config", "validate", "-c", str(path), "--set", "shutdown.grace=1s"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""

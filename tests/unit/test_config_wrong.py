@@ -300,8 +300,31 @@ WRONG = [
     ),
     Wrong(
         name="store of another kind",
-        text=replaced("s3://", "gs://"),
+        text=replaced("s3://", "ftp://"),
         says=("store.root:", "is neither s3://bucket/prefix nor file:///absolute/path"),
+    ),
+    Wrong(
+        name="store that there is none for yet",
+        text=replaced("s3://bucket", "abfss://bucket"),
+        says=("a.yaml:8: store.root:", "Azure Blob Storage is not supported yet", "docs/connections.md"),
+    ),
+    Wrong(
+        name="encryption with keys in requests",
+        text=replaced("store:\n", "store:\n  server_side_encryption: SSE-C\n"),
+        says=("store.server_side_encryption:", "every reader would need the key", "aws:kms"),
+    ),
+    Wrong(
+        name="bucket key without KMS",
+        text=replaced("store:\n", "store:\n  bucket_key: true\n"),
+        says=("store.bucket_key: needs store.server_side_encryption: aws:kms",),
+    ),
+    Wrong(
+        name="private key in the wrong place",
+        text=replaced(
+            "kafka:\n",
+            f"kafka:\n  ssl.certificate.pem: |\n    -----BEGIN PRIVATE KEY-----\n    {CANARY}\n",
+        ),
+        says=("a.yaml:6: kafka.ssl.certificate.pem: holds a private key; put that into ssl.key.pem",),
     ),
     Wrong(
         name="relative file store",
