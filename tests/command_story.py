@@ -104,6 +104,8 @@ RESTORES: Final = (
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38", says="billing", before="note_restore"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --execute", says="billing"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --rollback", says="billing"),
+    act("restore groups -c a.yaml --target-bootstrap-servers other:9092"),
+    act("restore groups -c a.yaml --group-suffix .restored --execute"),
     act("restore -c tandem.yaml --at 2026-05-04T10:00:00Z --suffix .before"),
     act("restore -c tandem.yaml --checkpoint before-migration --suffix .before", before="delete_restored"),
     act(
@@ -188,8 +190,6 @@ EXAMPLES: Final = (
         before="target_elsewhere",
         pair_and_suffix="orders",
     ),
-    act("restore groups -c a.yaml --target-bootstrap-servers other:9092"),
-    act("restore groups -c a.yaml --group-suffix .restored --execute"),
     act("records -c a.yaml --topic orders --key customer-7"),
     act(
         "records --root s3://bucket/prefix --pair shop --topic orders --key 00ff --key-format hex -o json",
@@ -218,9 +218,16 @@ OPERATIONS: Final = (
         "restore -c tandem.yaml --target-bootstrap-servers new-broker:9092 --dry-run", another_cluster="new-broker:9092"
     ),
     act("restore -c tandem.yaml --target-bootstrap-servers new-broker:9092", another_cluster="new-broker:9092"),
-    act("restore groups -c tandem.yaml --target-bootstrap-servers new-broker:9092", brokers="new-broker:9092"),
     act(
-        "restore groups -c tandem.yaml --target-bootstrap-servers new-broker:9092 --execute", brokers="new-broker:9092"
+        "restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --target-bootstrap-servers new-broker:9092",
+        says="billing",
+        before="note_restore",
+        brokers="new-broker:9092",
+    ),
+    act(
+        "restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --target-bootstrap-servers new-broker:9092 --execute",
+        says="billing",
+        brokers="new-broker:9092",
     ),
     act("release -c tandem.yaml customers", 5, says="run it again with --yes", deleted_topic="customers"),
     act("release -c tandem.yaml customers --yes", says="released", deleted_topic="customers"),

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ _MAIN = "from controller.cli.main import main; main()"
 _TOPICS = "customers", "orders", "old-orders", "old-customers"
 _CONFIG = """\
 pair: look
-topics: {{include: [customers, orders], patterns: ['old-.*']}}
+topics: {{include: [customers, orders], patterns: ['old-[a-z]*']}}
 kafka: {{bootstrap.servers: '{brokers}'}}
 store: {{root: '{root}', endpoint_url: '{endpoint}', addressing_style: path}}
 flush: {{interval: 1s}}
@@ -91,7 +92,8 @@ class World:
 
     def words(self, act: Act) -> list[str]:
         """The words of a line, with what the world has put in."""
-        stands_for: Mapping[str, str] = {**act.given, **story.STANDS_FOR}  # those of the line first
+        # Those of the line first: one may hold another.
+        stands_for = {**act.given, **{text: name for text, name in story.STANDS_FOR.items() if text not in act.given}}
         found = []
         for word in shlex.split(act.line):
             for text, name in stands_for.items():
@@ -284,8 +286,9 @@ class World:
 
     def note_restore(self) -> None:
         """The restore that was just carried out."""
-        found = self.s3.list_objects_v2(Bucket="tandem", Prefix="backup/look/restores/", Delimiter="/")
-        self.restore_id = found["CommonPrefixes"][0]["Prefix"].rstrip("/").rpartition("/")[2]
+        found = self.s3.list_objects_v2(Bucket="tandem", Prefix="backup/look/restores/")["Contents"]
+        newest = max((one for one in found if one["Key"].endswith("/restore.json")), key=itemgetter("LastModified"))
+        self.restore_id = newest["Key"].split("/")[3]
 
     def delete_restored(self) -> None:
         """Make room for the next restore."""
