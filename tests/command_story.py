@@ -187,7 +187,6 @@ EXAMPLES: Final = (
     act("restore -c a.yaml --at 2026-05-04T10:00:00Z --topics orders --to orders.before", before="delete_restored"),
     act(
         "restore --root s3://bucket/prefix --pair orders --target-bootstrap-servers other:9092",
-        before="target_elsewhere",
         pair_and_suffix="orders",
     ),
     act("records -c a.yaml --topic orders --key customer-7"),
