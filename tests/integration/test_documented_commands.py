@@ -57,11 +57,11 @@ class World:
 
     root = "s3://tandem/backup"
     old_root = "s3://tandem/acme-old-backup/prod"
-    spark_master = "local[2]"
     suffix_of_old = ".of-old-files"
     topic_orders = "topic/orders"
     pair = "look"
     deleted_topic = "old-customers"
+    deleted_orders = "old-orders"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -299,9 +299,9 @@ class World:
 
     def delete_topics(self) -> None:
         """Two guarded topics go, and the instances notice."""
-        names = ["old-orders", self.deleted_topic]
+        names = [self.deleted_orders, self.deleted_topic]
         client = AdminClient({"bootstrap.servers": self.brokers})
-        described = client.describe_topics(TopicCollection(["old-orders"]))["old-orders"].result(timeout=30)
+        described = client.describe_topics(TopicCollection(names))[self.deleted_orders].result(timeout=30)
         self.deleted_topic_id = str(described.topic_id)
         for future in client.delete_topics(names, operation_timeout=30).values():
             future.result(timeout=30)
