@@ -6,7 +6,7 @@ Only the store is needed. What is seen goes into a `Sight`; what to make of it i
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import time
 from dataclasses import dataclass, replace
 
 from backup_avro.coverage import Guarded
@@ -15,6 +15,7 @@ from backup_avro.fold import Generation
 from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
+from controller.errand import Errand
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
@@ -34,6 +35,7 @@ _MESSAGES_S = 10.0
 _STORE_CONNECT_S = 3.0
 _STORE_READ_S = 10.0
 _STORE_ATTEMPTS = 2
+_EVERYTHING = "the instances and of the logs' ends"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +79,28 @@ def read_chains(reader: ChainReader) -> Chains:
     return Chains(generations=found, newest=reader.newest, damaged=damaged)
 
 
-def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: ChainReader | None = None) -> Sight:
+def look(
+    config: Config,
+    store: ObjectStore,
+    *,
+    s3_only: bool = False,
+    reader: ChainReader | None = None,
+    brokers_s: float | None = None,
+) -> Sight:
     """Look once. Raises the store's errors; brokers that do not answer are named in the result instead.
 
-    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read.
+    Who looks again and again hands over a `reader` that keeps what it read, so that only what is new is read. Brokers
+    are waited for until `brokers_s` seconds from now are over; without it only each single answer is bounded.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="brokers") as pool:
-        asked = None if s3_only else pool.submit(_ask_brokers, config)
+    began = time.monotonic()
+    asked = None if s3_only else Errand(lambda: _ask_brokers(config), name="brokers")
+    try:
         chains = read_chains(reader or ChainReader(store, config.pair))
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         newest_pause = PauseReader(store, config.pair).refresh()
-        answer = _Answer() if asked is None else asked.result()
+    finally:
+        answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
     at = now_ms(store)
     return Sight(
         at=at,
@@ -116,13 +128,24 @@ class _Answer:
     gaps: tuple[Gap, ...] = ()
 
 
+def _awaited(asked: Errand[_Answer], brokers_s: float | None, waited_s: float) -> _Answer:
+    try:
+        return asked.result(None if brokers_s is None else brokers_s - waited_s)
+    except TimeoutError:
+        gap = Gap(
+            message=f"nothing is known of {_EVERYTHING}: no answer of the brokers within {brokers_s:g} s",
+            remedy="ask with a longer --timeout, or see whether the brokers in kafka.bootstrap.servers run",
+        )
+        return _Answer(gaps=(gap,))
+
+
 def _ask_brokers(config: Config) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         admin = ClusterAdmin(props, timeout_s=ANSWER_S)
         cluster_id = admin.cluster_id()
     except TandemError as error:
-        return _Answer(gaps=(_gap("the instances and of the logs' ends", error),))
+        return _Answer(gaps=(_gap(_EVERYTHING, error),))
     gaps: list[Gap] = []
     brokers = None
     try:

@@ -124,6 +124,11 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
     building = seen.building
     if seen.newest == 0:
         message, remedy = "nothing is stored yet", "start both instances (`tandem run`)"
+        if holder := _holder(seen):
+            message = f"nothing is stored, though {holder} is Active: what it has stored was deleted, or lies elsewhere"
+            remedy = (
+                "compare store.root with its own; if the objects are lost, stop both and start them under a new root"
+            )
     elif building:
         found = building[-1]
         done, total = progress(seen, found)
@@ -137,6 +142,15 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
         remedy = "start both instances (`tandem run`); their logs say what keeps them from claiming the next one"
         remedy = _unless_paused(seen, remedy)
     yield Problem(fault=Fault.NO_COMPLETE_BACKUP, message=f"there is no complete backup: {message}", remedy=remedy)
+
+
+def _holder(seen: Sight) -> str | None:
+    """Return an instance that is alive and says that it appends to a generation."""
+    for name in seen.instances:
+        voice = seen.voice(name)
+        if seen.alive(name) and voice is not None and voice.heartbeat is not None and voice.heartbeat.generation:
+            return name
+    return None
 
 
 def progress(seen: Sight, generation: Generation) -> tuple[int, int]:

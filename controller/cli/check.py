@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from backup_avro.errors import ConfigError
+from backup_avro.errors import ConfigError, TimedOutError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
+    from backup_avro.outcome import Outcome, OutcomeKind
     from controller.check import Limits
+    from controller.config import Config
+    from controller.overview import Overview
 
 _BOTH: Final = ("warning", "critical")
+# The share of --timeout that brokers have: after it there is time to read the last results, and to say so.
+_BROKERS: Final = 0.8
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -59,6 +64,10 @@ def check(
     drill_age: Annotated[
         str | None, _age("--drill-age", "A WARNING if the last drill is older; CRITICAL if it found something.")
     ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Longest time for all answers; then it is UNKNOWN."),
+    ] = None,
     s3_only: Annotated[bool, typer.Option("--s3-only", help="Ask the store alone.")] = False,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -68,13 +77,14 @@ def check(
     also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add
     the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
 
+    With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
+    have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
+
     CRITICAL is what keeps records from being backed up or restored, WARNING everything else that `tandem status` calls
     a problem. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
     """
     from controller import check as rules  # noqa: PLC0415 - likewise
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
-    from controller.overview import overview  # noqa: PLC0415 - likewise
-    from sink.chain import outcomes  # noqa: PLC0415 - likewise
+    from controller.errand import Errand  # noqa: PLC0415 - likewise
 
     limits = _limits(
         lag=(lag_warning, lag_critical),
@@ -84,12 +94,15 @@ def check(
         drill_age=drill_age,
     )
     settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    brokers_s = None if timeout is None else _BROKERS * timeout
+    asked = Errand(lambda: _ask(settings, s3_only=s3_only, brokers_s=brokers_s), name="check")
     try:
-        found = overview(look(settings, store, s3_only=s3_only))
-        ran = outcomes.latest_of_each(store, settings.pair)
-    finally:
-        store.close()
+        found, ran = asked.result(timeout)
+    except TimeoutError:
+        raise TimedOutError(
+            f"no answer from the store {settings.store.root} within {timeout:g} s",
+            remedy="see whether it can be reached from here, or give it more with --timeout",
+        ) from None
     report = rules.check(found, ran, limits)
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
@@ -112,6 +125,22 @@ def check(
         }
         output.show(kind="Check", body=body, output=output_, tables=[])
     raise typer.Exit(report.severity)
+
+
+def _ask(
+    settings: Config, *, s3_only: bool, brokers_s: float | None
+) -> tuple[Overview, dict[OutcomeKind, Outcome | None]]:
+    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.overview import overview  # noqa: PLC0415 - likewise
+    from sink.chain import outcomes  # noqa: PLC0415 - likewise
+
+    store = store_for_looking(settings)
+    try:
+        return overview(look(settings, store, s3_only=s3_only, brokers_s=brokers_s)), outcomes.latest_of_each(
+            store, settings.pair
+        )
+    finally:
+        store.close()
 
 
 def _limits(

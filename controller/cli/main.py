@@ -25,6 +25,7 @@ from backup_avro.errors import ExitCode, TandemError
 from controller import log
 from controller.cli import output
 from controller.cli.context import ConfigOption, Invocation, SetOption
+from controller.errand import left_behind
 
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -134,7 +135,13 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a topic's content must not fail on a narrow locale
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if left_behind():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)  # who set a time-out has no use for threads that still wait
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:

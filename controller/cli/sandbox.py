@@ -30,6 +30,8 @@ def up(folder: FolderOption = DEFAULT_FOLDER) -> None:
 
     What runs already is left alone. The servers go on when the command has ended. What is printed can be given to a
     shell: eval "$(tandem sandbox up)". The first time, the broker's jars are fetched: about a minute.
+
+    Ctrl-C ends it with 130: what it has started by then is stopped, what ran before goes on.
     """
     endpoints = Sandbox(folder, say=output.note).up()
     # Not through output.note: the secret of this local server is what the user asked for.

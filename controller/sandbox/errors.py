@@ -31,3 +31,7 @@ class ServerSilentError(TransientError):
 
 class StateDamagedError(PermanentError):
     """`sandbox.json` is there but is not what `up` writes."""
+
+
+class StartCancelledError(TransientError):
+    """Whoever started the server no longer waits for it."""

@@ -11,8 +11,9 @@ import fcntl
 import json
 import os
 import secrets
+import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,7 +107,8 @@ class Sandbox:
     def up(self, *, timeout_s: float = 60.0) -> Endpoints:
         """Start what does not run, and return when both servers answer. Calling it again changes nothing.
 
-        Data and ports of an earlier life are kept; only a port that somebody else took since is replaced.
+        Data and ports of an earlier life are kept; only a port that somebody else took since is replaced. Ctrl-C stops
+        what this call has started, and raises KeyboardInterrupt when that has ended.
         Raises JavaUnfitError, PartMissingError, DownloadFailedError, ServerFailedError, ServerSilentError,
         StateDamagedError.
         """
@@ -117,9 +119,16 @@ class Sandbox:
         with self._locked():
             servers = self._read() or self._servers({"access_key": "sandbox", "secret_key": secrets.token_urlsafe(24)})
             self._write(servers)
-            with ThreadPoolExecutor(max_workers=len(servers)) as pool:
-                # Both are waited for, so that a failure of one leaves no thread behind that still starts the other.
+            earlier = [server.process for server in servers]
+            pool = ThreadPoolExecutor(max_workers=len(servers))
+            try:
                 starts = [pool.submit(self._start, server, timeout_s) for server in servers]
+                # Both are waited for, so that a failure of one leaves no thread behind that still starts the other.
+                pool.shutdown()
+            except KeyboardInterrupt:
+                with _deaf():
+                    self._undo(servers, earlier, pool)
+                raise
             for start in starts:
                 start.result()
         return _endpoints(*servers)
@@ -158,6 +167,18 @@ class Sandbox:
             ),
             endpoints=_endpoints(kafka, s3) if kafka.ports and s3.ports else None,
         )
+
+    def _undo(
+        self, servers: Sequence[LocalServer], earlier: Sequence[ProcessId | None], pool: ThreadPoolExecutor
+    ) -> None:
+        """End the starts, and stop what they have brought up; what ran before goes on."""
+        for server in servers:
+            server.cancel()
+        pool.shutdown()
+        for server, process in zip(servers, earlier, strict=True):
+            if server.process not in {None, process}:
+                server.stop()
+        self._say("interrupted; what was started is stopped again")
 
     def _start(self, server: LocalServer, timeout_s: float) -> None:
         before = server.state
@@ -238,21 +259,31 @@ class Sandbox:
     def _write(self, servers: tuple[KafkaServer, S3Server]) -> None:
         """Replace `sandbox.json` whole; only its owner may read the secret in it."""
         kafka, s3 = servers
-        state = {
-            "v": _VERSION,
-            "bucket": s3.bucket,
-            "access_key": s3.key.access_key,
-            "secret_key": s3.key.secret_key,
-            "kafka": _dump(kafka),
-            "s3": _dump(s3),
-        }
         with self._writing:  # both servers start at the same time, each in a thread
+            state = {
+                "v": _VERSION,
+                "bucket": s3.bucket,
+                "access_key": s3.key.access_key,
+                "secret_key": s3.key.secret_key,
+                "kafka": _dump(kafka),
+                "s3": _dump(s3),
+            }
             path = self.folder / _STATE_FILE
             fresh = path.with_name(f"{_STATE_FILE}.new")
             fresh.unlink(missing_ok=True)
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 json.dump(state, file, indent=2)
             fresh.replace(path)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Ignore Ctrl-C: who presses it twice would leave half of it behind. For the main thread alone."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _dump(server: LocalServer) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
-from controller.sandbox.errors import PortTakenError, ServerFailedError, ServerSilentError
+from controller.sandbox.errors import PortTakenError, ServerFailedError, ServerSilentError, StartCancelledError
 from controller.sandbox.ports import LOOPBACK, is_free, pick_ports
 from controller.sandbox.process import ProcessId, ServerProcess
 
@@ -63,6 +64,7 @@ class LocalServer(ABC):
         changed: Callable[[], None] | None = None,
     ) -> None:
         """Use `folder`; `ports` and `process` are those of an earlier life, `changed` is called when either changes."""
+        self._cancelled = threading.Event()
         self.folder = folder.resolve()
         self.attached = attached
         self._ports = dict(ports or {})
@@ -139,7 +141,7 @@ class LocalServer(ABC):
         """Start the server unless it runs, and return when it answers.
 
         Raises PortTakenError if the ports of its earlier life are held by somebody else, ServerFailedError when it
-        ends by itself, ServerSilentError after `timeout_s`.
+        ends by itself, ServerSilentError after `timeout_s`, StartCancelledError after `cancel`.
         """
         if self._process is not None and self._process.running:
             self.resume()
@@ -159,6 +161,10 @@ class LocalServer(ABC):
                     raise
             else:
                 return
+
+    def cancel(self) -> None:
+        """Have a start in another thread end soon, and its process with it; so does every later start."""
+        self._cancelled.set()
 
     def _await_ports(self) -> None:
         """Wait a moment for the ports: the kernel may still be taking down the earlier life."""
@@ -200,6 +206,8 @@ class LocalServer(ABC):
                 raise self._failure(log_begin)
             if ready:
                 return
+            if self._cancelled.is_set():
+                raise StartCancelledError(f"{self.title} was not waited for")
             if time.monotonic() >= end:
                 raise ServerSilentError(
                     f"{self.title} runs but did not answer within {timeout_s:.0f} s",

@@ -23,6 +23,7 @@ from sink.merge_plan import MergeRules
 MODULES = (
     "controller.checkpoints",
     "controller.coordination",
+    "controller.errand",
     "controller.instance",
     "controller.keeper",
     "controller.lookout",

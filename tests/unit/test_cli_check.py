@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +23,7 @@ from backup_avro.coordination import Event
 from backup_avro.outcome import Outcome, OutcomeKind
 from controller.check import Limits, Report, Severity, check, line
 from controller.cli.main import run
+from controller.errand import Errand, left_behind
 from controller.overview import overview
 from controller.sighting import Gap
 from controller.verdict import Fault
@@ -258,3 +266,64 @@ def test_what_can_not_be_found_out_is_unknown(
     assert says in printed.out
     assert printed.out.count("\n") == 1
     assert printed.err
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where connections are taken and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        yield listener.getsockname()[1]
+
+
+def test_a_store_that_hangs_is_unknown_after_the_timeout(config: str, silent_port: int) -> None:
+    """Exit code 3 and one line within the time, and the process ends then, though its threads still wait."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", "from controller.cli.main import main; main()", "check", "-c", config),
+            *("--set", "store.root=s3://bucket/prefix", "--set", f"store.endpoint_url=http://127.0.0.1:{silent_port}"),
+            *("--timeout", "1.5"),
+        ],
+        env={**os.environ, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    took_s = time.monotonic() - began
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "UNKNOWN - no answer from the store s3://bucket/prefix within 1.5 s\n"
+    assert "Traceback" not in done.stderr
+    assert 1.5 <= took_s < 18  # two reads of 10 s each without it
+
+
+def test_brokers_that_hang_are_left_out_after_their_share(
+    store: ObjectStore, config: str, silent_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store's answer counts, in time; what needs the brokers is UNKNOWN and says how long they were waited for."""
+    completed(store)
+    arguments = ["check", "-c", config, "--set", f"kafka.bootstrap.servers=127.0.0.1:{silent_port}", "--timeout", "2"]
+    assert run(arguments) == 0
+    assert run([*arguments, "--lag-critical", "5"]) == 3
+    assert "no answer of the brokers within 1.6 s" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "soon"])
+def test_a_timeout_is_a_number_of_seconds(config: str, wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Anything else is a wrong command line, which is UNKNOWN."""
+    assert run(["check", "-c", config, "--timeout", wrong]) == 3
+    assert "--timeout" in capsys.readouterr().out
+
+
+def test_an_errand_hands_on_what_comes_of_it() -> None:
+    """The value, the error, and that nobody is left behind once it has ended."""
+    assert Errand(lambda: 7, name="seven").result(5) == 7
+    with pytest.raises(ZeroDivisionError):
+        Errand(lambda: 1 // 0, name="nothing").result()
+    gate = threading.Event()
+    slow = Errand(gate.wait, name="slow")
+    with pytest.raises(TimeoutError):
+        slow.result(0.01)
+    assert left_behind()
+    gate.set()
+    assert slow.result(5) is True

@@ -10,17 +10,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import command_story
+import documented
 import pytest
 from command_tree import commands, parse
+from documented import words
 
 from controller import log
 from controller.cli import reference
 from controller.cli.main import COMMANDS, run
 
 ROOT = Path(__file__).parents[2]
-_FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
-_INLINE = re.compile(r"`(tandem(?: [^`\n]+)?)`")
-_LINE = re.compile(r"(?:^|\$ |\$\()(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?tandem ((?!-kafka)[^\n)]*)", re.MULTILINE)
 _VALUE = "NoSuchOption", "KeyError", "NoSuchCommand"
 
 
@@ -31,17 +31,6 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     yield
     log.reset()
-
-
-def pages() -> list[Path]:
-    """Everything that people read."""
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def words(line: str) -> list[str]:
-    """The words of a command line, without comments, redirections and what it is piped into."""
-    line = re.split(r"\s(?:\d?>|&|\||2>)", line.split("  #", maxsplit=1)[0].rstrip("\\ &"))[0]
-    return shlex.split(line, comments=True)
 
 
 # --- what we write ----------------------------------------------------------------------------------------------------
@@ -55,16 +44,13 @@ def test_the_page_of_commands_is_what_they_say() -> None:
 def test_whole_command_lines_in_the_docs_parse() -> None:
     """Every line of every fenced block, with the values that are written there."""
     found = 0
-    for page in pages():
-        for block in _FENCE.findall(page.read_text()):
-            for line in _LINE.findall(block.replace("\\\n", " ")):
-                if "…" in line or line.endswith("[OPTIONS]"):  # a usage line of docs/cli.md
-                    continue
-                found += 1
-                try:
-                    parse(words(line))
-                except Exception as error:  # noqa: BLE001 - of any kind, with its place
-                    pytest.fail(f"{page.relative_to(ROOT)}: tandem {line}: {type(error).__name__} {error}")
+    for page in documented.pages():
+        for line in documented.shown(page):
+            found += 1
+            try:
+                parse(words(line))
+            except Exception as error:  # noqa: BLE001 - of any kind, with its place
+                pytest.fail(f"{page.relative_to(ROOT)}: tandem {line}: {type(error).__name__} {error}")
     assert found >= 15
 
 
@@ -72,8 +58,8 @@ def test_commands_and_options_that_are_mentioned_exist() -> None:
     """In prose, and in the messages of the code: values may be place holders, names may not."""
     found = 0
     sources = [*ROOT.glob("controller/**/*.py"), *ROOT.glob("spark_jobs/*.py"), *ROOT.glob("sink/**/*.py")]
-    for page in [*pages(), *sources]:
-        for line in _INLINE.findall(page.read_text()):
+    for page in [*documented.pages(), *sources]:
+        for line in documented.mentioned(page.read_text()):
             mentioned = [word for word in words(line)[1:] if not re.search(r"[{}<>…|\[\]]", word)]
             if not mentioned or mentioned[0].startswith("-"):
                 continue
@@ -86,6 +72,16 @@ def test_commands_and_options_that_are_mentioned_exist() -> None:
     assert found >= 80
 
 
+def test_every_documented_command_is_run_or_excused() -> None:
+    """`test_documented_commands.py` runs them; what is not run has a reason, and nothing is left of lines that went."""
+    shown = {line for page in documented.pages() for line in documented.commands(page)}
+    run_there = [one.line for one in command_story.CHAPTERS]
+    assert shown == {*run_there, *command_story.NOT_RUN}
+    assert len(run_there) == len(set(run_there)) >= 100
+    assert not {*run_there} & {*command_story.NOT_RUN}
+    assert all(len(reason) > 20 for reason in command_story.NOT_RUN.values())
+
+
 @pytest.mark.parametrize("name", sorted(name for name, _ in commands()))
 def test_every_command_has_examples_that_parse(name: str) -> None:
     """Below its options, as somebody would type them."""
@@ -93,7 +89,7 @@ def test_every_command_has_examples_that_parse(name: str) -> None:
     lines = [line.strip() for line in (command.epilog or "").splitlines() if "tandem " in line]
     assert lines, f"tandem {name} --help has no example"
     for line in lines:
-        [found] = _LINE.findall(line) or [""]
+        [found] = documented.lines(line) or [""]
         parse(words(found))
 
 

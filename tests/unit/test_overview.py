@@ -64,6 +64,19 @@ def test_nothing_stored_yet(store: ObjectStore) -> None:
     assert (found.healthy, found.restore, found.generations) == (False, None, ())
 
 
+def test_everything_was_deleted_under_an_active(store: ObjectStore) -> None:
+    """It is not told to start what runs already: what it believes to have stored is not there."""
+    at = now_ms(store)
+    active = message(instance="a", at=at, state="Active", generation=3)
+    found = overview(sight(store, listener=listening(active, message(instance="b", at=at, state="Passive"))))
+    assert faults(found) == [Fault.NO_COMPLETE_BACKUP]
+    assert "nothing is stored, though a is Active" in found.problems[0].message
+    assert "under a new root" in found.problems[0].remedy
+    left = message(Event.LEAVING, instance="a", at=at, state="Active", generation=3)
+    gone = overview(sight(store, listener=listening(active, left)))
+    assert gone.problems[0].message == "there is no complete backup: nothing is stored yet"
+
+
 def test_first_generation_under_way(store: ObjectStore) -> None:
     """Before the first COMPLETE nothing can be restored; what is missing is named."""
     begin(store)
