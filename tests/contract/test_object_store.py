@@ -24,8 +24,8 @@ from sink.object_store import (
     StoreMissingError,
     StoreSettings,
     UploadInfo,
-    open_store,
 )
+from sink.object_store.open import open_adapter
 
 MIB = 1024 * 1024
 
@@ -61,8 +61,8 @@ def s3_backend(bucket: str, settings: StoreSettings, *, dates_uploads: bool = Tr
         return store._client.create_multipart_upload(Bucket=bucket, Key=store._root + key)
 
     return Backend(
-        open=lambda: open_store(f"s3://{bucket}/run+1/{secrets.token_hex(6)}", settings),
-        open_missing=lambda: open_store(f"s3://{bucket}-{secrets.token_hex(4)}/x", settings),
+        open=lambda: open_adapter(f"s3://{bucket}/run+1/{secrets.token_hex(6)}", settings),
+        open_missing=lambda: open_adapter(f"s3://{bucket}-{secrets.token_hex(4)}/x", settings),
         begin_upload=begin,
         dates_uploads=dates_uploads,
     )
@@ -77,8 +77,8 @@ def file_backend(tmp_path: Path) -> Backend:
         os.close(descriptor)
 
     return Backend(
-        open=lambda: open_store(tmp_path.as_uri()),
-        open_missing=lambda: open_store((tmp_path / "missing").as_uri()),
+        open=lambda: open_adapter(tmp_path.as_uri(), StoreSettings()),
+        open_missing=lambda: open_adapter((tmp_path / "missing").as_uri(), StoreSettings()),
         begin_upload=begin,
     )
 
