@@ -15,6 +15,7 @@ from backup_avro.fold import Generation
 from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
+from controller.heads import missing
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
@@ -84,11 +85,16 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: C
     """
     with ThreadPoolExecutor(1, thread_name_prefix="brokers") as pool:
         asked = None if s3_only else pool.submit(_ask_brokers, config)
-        chains = read_chains(reader or ChainReader(store, config.pair))
+        reader = reader or ChainReader(store, config.pair)
+        chains = read_chains(reader)
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         newest_pause = PauseReader(store, config.pair).refresh()
         answer = _Answer() if asked is None else asked.result()
+        known = () if answer.listener is None else answer.listener.heads(config.instances)
+        if missing(known, chains.generations, newest=chains.newest):
+            # They may have been published after the chains were read; an entry is stored before it is.
+            chains = read_chains(reader)
     at = now_ms(store)
     return Sight(
         at=at,
@@ -106,6 +112,7 @@ def look(config: Config, store: ObjectStore, *, s3_only: bool = False, reader: C
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
+        lost_heads=missing(known, chains.generations, newest=chains.newest),
     )
 
 

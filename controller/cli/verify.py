@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +28,7 @@ from controller.cli.layout_options import (
     refuse_without,
 )
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import RootOption, backup
+from controller.cli.place import ExpectHeadOption, RootOption, backup, expected
 from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from backup_avro.head import Head
     from backup_avro.outcome import Outcome
     from controller.config import Config
+    from sink.source.client_config import Value
     from spark_jobs.compare import Compared
     from spark_jobs.read import StoreAddress
     from spark_jobs.verify import Progress
@@ -83,6 +85,14 @@ def verify(
         bool, typer.Option("--repair", help="Ask for a new generation if the newest one has a mismatch.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    require_signature: Annotated[
+        bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
+    ] = False,
+    expect_head: ExpectHeadOption = None,
+    expect_head_from_topic: Annotated[
+        bool,
+        typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
+    ] = False,
     root: RootOption = None,
     layout: LayoutOption = Layout.TANDEM,
     empty_as_null: EmptyAsNullOption = False,
@@ -117,6 +127,9 @@ def verify(
                 "--against-topic": against_topic,
                 "--against-generation": against_generation,
                 "--repair": repair,
+                "--require-signature": require_signature,
+                "--expect-head": expect_head,
+                "--expect-head-from-topic": expect_head_from_topic,
             }
         )
         place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
@@ -133,10 +146,17 @@ def verify(
             "--generation": generation is not None,
         },
         names,
+        heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
     loaded = load(context, config, overrides)
-    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    settings = store_settings(loaded)
+    if require_signature:
+        if not settings.trusted:
+            raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
+        settings = replace(settings, require_signatures=True)
+    heads = expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
+    address = StoreAddress(root=loaded.store.root, settings=settings)
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
@@ -145,7 +165,9 @@ def verify(
         if against_topic or numbers is not None:
             found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
         else:
-            found = _read(spark, address, loaded.pair, generation=generation, sampling=sampling, known=known)
+            found = _read(
+                spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
+            )
     seconds = round(time.monotonic() - began, 1)
     keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds, known))
     repaired = _repair(loaded, found, yes=yes) if repair else None
@@ -183,14 +205,34 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, yes: bool) -> None:
+def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: bool, yes: bool) -> None:
     chosen = [name for name, there in given.items() if there]
     if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
         raise ConfigError(f"{' and '.join(chosen)} don't go together", remedy="give one of them")
     if names and not given["--against-topic"]:
         raise ConfigError("--topics goes with --against-topic", remedy="leave it out: all chains are read")
+    if heads and (given["--against-topic"] or given["--against-generation"]):
+        raise ConfigError("--expect-head goes with the reading of chains", remedy="leave out --against-…")
     if yes:
         raise ConfigError("--yes goes with --repair", remedy="leave it out: nothing else is asked")
+
+
+def _published(loaded: Config) -> tuple[Head, ...]:
+    """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
+    from controller.lookout import ANSWER_S, listen  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from controller.mailbox import partition_count  # noqa: PLC0415 - likewise
+    from sink.source.cluster import ClusterAdmin  # noqa: PLC0415 - likewise
+
+    props: dict[str, Value] = dict(loaded.kafka.reveal())
+    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), loaded.coordination.topic)
+    heads = listen(loaded, props, count).heads(loaded.instances)
+    if not heads:
+        raise ConfigError(
+            f"no head of pair {loaded.pair} is on the topic {loaded.coordination.topic}",
+            remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
+        )
+    output.note(f"expecting {', '.join(map(str, heads))}")
+    return heads
 
 
 # --- carrying it out --------------------------------------------------------------------------------------------------
@@ -230,6 +272,7 @@ def _read(
     generation: int | None,
     sampling: Sampling | None,
     known: Mapping[int, int],
+    heads: Sequence[Head],
 ) -> _Found:
     from spark_jobs.verify import verify as run  # noqa: PLC0415 - loaded when the command runs, not for --help
 
@@ -240,6 +283,7 @@ def _read(
         generation=generation,
         sampling=sampling,
         known=known,
+        heads=heads,
         tell=_tell,
     )
     complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]

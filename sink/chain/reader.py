@@ -11,12 +11,18 @@ from backup_avro.chain import Claim, Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError
 from backup_avro.fold import Generation
+from backup_avro.head import Head, RolledBackError
 from sink.object_store.base import ObjectMissingError, ObjectStore
 
 _PARALLEL_READS = 16
 _LOOK_AGAIN = 60
-"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way."""
+"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
+it is looked whether the entries are still there up to which chains were read."""
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
+_ROLLED_BACK = (
+    "the bucket is in an older state, or it is another one: bring the newer state back from the bucket's versions or "
+    "a replica, and find out who did it"
+)
 
 
 def _last(exists: Callable[[int], bool], start: int) -> int:
@@ -41,6 +47,9 @@ class ChainReader:
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
     weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on,
     unless `whole`.
+
+    A chain that was read up to an entry never counts again without it: if the bucket is put back to an older state,
+    whoever saw the newer one knows.
     """
 
     def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False, whole: bool = False) -> None:
@@ -52,6 +61,7 @@ class ChainReader:
         self._whole = whole
         self._ended: set[int] = set()
         self._damaged: dict[int, DamagedError] = {}
+        self._heads: dict[int, Head] = {}
         self._refreshes = 0
 
     @property
@@ -124,16 +134,42 @@ class ChainReader:
         state = self._generations.get(number)
         if state is not None:
             if not state.gone:
+                if self._refreshes % _LOOK_AGAIN == 0:
+                    self.require(Head.of(state))
                 self.follow(state)
+                self._heads[number] = Head.of(state)
         elif not self._wants_ended and self._is_over(number):
             self._ended.add(number)
         else:
             try:
-                self._generations[number] = self.load(number)
+                state = self.load(number)
             except ConfigError as error:
                 raise DamagedError(
                     f"the claim of generation {number} is missing, but a later one exists", remedy=_BRING_BACK
                 ) from error
+            known = self._heads.get(number)
+            if known is not None:
+                self._check(known, state)
+            self._generations[number] = state
+            self._heads[number] = Head.of(state)
+
+    def require(self, head: Head) -> None:
+        """Raise RolledBackError unless the store holds this very entry, and what was read of its chain comes to it."""
+        state = self._generations.get(head.generation)
+        self._check(head, state)
+
+    def _check(self, head: Head, state: Generation | None) -> None:
+        number, seq = head.generation, head.seq
+        key = layout.entry_key(self._pair, number, seq) if seq else layout.claim_key(self._pair, number)
+        try:
+            same = sha256_hex(self._store.get(key)) == head.sha256
+        except ObjectMissingError:
+            raise RolledBackError(
+                f"{key} is not there, but is known to have been written", remedy=_ROLLED_BACK
+            ) from None
+        if not same or (state is not None and head.missing_in(state)):
+            what = "another one than is known to have been written" if not same else "not in the chain any more"
+            raise RolledBackError(f"{key} is {what}", remedy=_ROLLED_BACK)
 
     def _is_over(self, number: int) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
