@@ -135,7 +135,7 @@ class ChainReader:
         if state is not None:
             if not state.gone:
                 if self._refreshes % _LOOK_AGAIN == 0:
-                    self.require(Head.of(state))
+                    self._check(Head.of(state), state)
                 self.follow(state)
                 self._heads[number] = Head.of(state)
         elif not self._wants_ended and self._is_over(number):
@@ -154,9 +154,13 @@ class ChainReader:
             self._heads[number] = Head.of(state)
 
     def require(self, head: Head) -> None:
-        """Raise RolledBackError unless the store holds this very entry, and what was read of its chain comes to it."""
-        state = self._generations.get(head.generation)
-        self._check(head, state)
+        """Raise RolledBackError unless the store holds this very entry, and what was read of its chain comes to it.
+
+        If that chain can't be read: DamagedError.
+        """
+        self._check(head, self._generations.get(head.generation))
+        if head.generation in self._damaged:
+            raise self._damaged[head.generation]
 
     def _check(self, head: Head, state: Generation | None) -> None:
         number, seq = head.generation, head.seq
