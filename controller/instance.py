@@ -180,9 +180,9 @@ class Instance:
             self._topics = tuple(survey.topics)
         self._mind_hints()
         view = self._watch.view
-        if view is not None:
-            self._mind_heads(view)
-        if view is not None and self._may_decide():
+        # Before it takes a chain over, it knows whether that is still the one that was published.
+        known = view is not None and (self._mind_heads(view) or self._decided)
+        if view is not None and self._may_decide() and known:
             seen = self._seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
             self._apply(decision)
@@ -331,14 +331,18 @@ class Instance:
             self._watch.hurry()
         self._hints = hints
 
-    def _mind_heads(self, view: StoreView) -> None:
-        """Tell of heads that one of the two has published and a later look at the store does not find."""
+    def _mind_heads(self, view: StoreView) -> bool:
+        """Tell of heads that one of the two has published and a later look at the store does not find.
+
+        Returns whether that is known by now. What was missed once stays so for the life of the process: this instance
+        may itself write the numbers anew that somebody took away.
+        """
         now = time.monotonic()
         lacking = heads.missing(self._parts.bulletin.heads(), view.generations, newest=view.newest)
-        self._missed = {head: self._missed.get(head, now) for head in lacking}
-        lost = tuple(head for head, since in self._missed.items() if since < view.began_mono)
-        for head in lost:
-            if head not in self._lost:
+        self._missed = {head: self._missed.get(head, now) for head in lacking if head not in self._lost}
+        for head, since in self._missed.items():
+            if since < view.began_mono:
+                self._lost = (*self._lost, head)
                 _LOG.error(
                     "an entry that was published is not in the store: the bucket is in an older state",
                     generation=head.generation,
@@ -346,7 +350,10 @@ class Instance:
                     sha256=head.sha256,
                     remedy="bring the newer state back from the bucket's versions or a replica; see docs/signing.md",
                 )
-        self._lost = lost
+        if all(head in self._lost for head in self._missed):
+            return True
+        self._watch.hurry()
+        return False
 
     def _mind_checkpoints(self, seen: Observation) -> None:
         latest = self._parts.bulletin.latest()

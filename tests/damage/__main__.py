@@ -92,12 +92,12 @@ def play_forgeries(seed: int, count: int) -> tuple[collections.Counter[tuple[str
     troubles = []
     with tempfile.TemporaryDirectory(prefix="forgeries-") as name:
         stage = build_stage(Path(name), seed)
-        fate, said = judge_forgery(stage.scene, stage.heads)
+        fate, said = judge_forgery(stage.scene, stage.heads, by_head=True)
         if fate is not Fate.BAD or "verify finds nothing; a restore says nothing" not in said:
             troubles.append(f"the sound backup: {fate}, {said}")
         for number in range(count):
             done = forge(rng, stage)
-            fate, said = judge_forgery(stage.scene, stage.heads)
+            fate, said = judge_forgery(stage.scene, stage.heads, by_head=done.by_head)
             counts[done.kind, fate] += 1
             if fate is Fate.BAD:
                 troubles.append(f"input {number}: {done.kind}, {done.what}: {said}")

@@ -69,10 +69,14 @@ def build_stage(folder: Path, seed: int) -> Stage:
 
 @dataclass(slots=True, kw_only=True)
 class Forgery:
-    """What was done, and how to undo it: `before` holds the files as they were, None for those that were not there."""
+    """What was done, and how to undo it: `before` holds the files as they were, None for those that were not there.
+
+    `by_head`: what is left may be right in itself, so only a head that is known tells.
+    """
 
     kind: str
     what: str
+    by_head: bool
     before: dict[Path, bytes | None] = field(default_factory=dict)
 
     def undo(self) -> None:
@@ -92,6 +96,7 @@ def forge(rng: random.Random, stage: Stage) -> Forgery:
     """Forge something, in one of the ways."""
     while True:
         kind, way = rng.choice(_WAYS)
+        by_head = way in {_roll_back, _replay_bucket}
         changes = way(rng, stage)
         before = {path: path.read_bytes() if path.exists() else None for path in changes}
         if all(before[path] == data for path, data in changes.items()):
@@ -102,7 +107,7 @@ def forge(rng: random.Random, stage: Stage) -> Forgery:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        return Forgery(kind=kind, what=", ".join(map(stage.key, list(changes)[:3])), before=before)
+        return Forgery(kind=kind, by_head=by_head, what=", ".join(map(stage.key, list(changes)[:3])), before=before)
 
 
 # --- documents ---

@@ -69,9 +69,12 @@ class Fate(StrEnum):
     BAD = "not detected"
 
 
-def judge_forgery(scene: Scene, heads: Sequence[Head]) -> tuple[Fate, str]:
-    """Return what became of a forgery, with signatures required and heads expected, and what was said of it."""
-    found = _verify(scene.store, heads)
+def judge_forgery(scene: Scene, heads: Sequence[Head], *, by_head: bool) -> tuple[Fate, str]:
+    """Return what became of a forgery, with signatures required and heads expected, and what was said of it.
+
+    Unless it is told by a head (`by_head`), verify has to find it without.
+    """
+    found = _verify(scene.store, heads if by_head else ())
     said, handed = _restore(scene.store, heads)
     if found is None:
         return Fate.BAD, f"verify finds nothing; a restore says {said or 'nothing'}"
