@@ -80,15 +80,17 @@ class SignedStore:
         """See ObjectStore."""
         if not is_signed(key):
             return self._inner.put_if_absent(key, body)
+        signer = self._ready(key)
+        return self._inner.put_if_absent(key, body if signer is None else signer.seal(key, bytes(body)))
+
+    def _ready(self, what: str) -> Signer | None:
         signer = self.signer()
-        if signer is None:
-            if self._trust.require:
-                raise ConfigError(
-                    f"{key} would not be signed, and signing.require is set",
-                    remedy="set signing.key_file or signing.key_env: whoever writes needs a private key",
-                )
-            return self._inner.put_if_absent(key, body)
-        return self._inner.put_if_absent(key, signer.seal(key, bytes(body)))
+        if signer is None and self._trust.require:
+            raise ConfigError(
+                f"{what} would not be signed, and signing.require is set",
+                remedy="set signing.key_file or signing.key_env: whoever writes needs a private key",
+            )
+        return signer
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """See ObjectStore."""
@@ -125,8 +127,8 @@ class SignedStore:
         return self._inner.now()
 
     def probe(self, prefix: str) -> tuple[str, ...]:
-        """See ObjectStore. ConfigError if the private key can't be used."""
-        self.signer()
+        """See ObjectStore. ConfigError if what is put here could not be signed as it must be."""
+        self._ready(prefix)
         return self._inner.probe(prefix)
 
     def close(self) -> None:

@@ -211,6 +211,8 @@ def test_who_has_no_key_writes_nothing_where_signatures_are_required(tmp_path: P
     store = open_store(tmp_path.as_uri(), StoreSettings(trusted_keys=OWNER.public, require_signatures=True))
     with pytest.raises(ConfigError, match=r"would not be signed.*signing.key_file"):
         store.put_if_absent(KEY, SMALL)
+    with pytest.raises(ConfigError, match="airports/ would not be signed"):  # an instance asks when it starts
+        store.probe("airports/")
     assert not list(tmp_path.iterdir())
 
 
