@@ -25,6 +25,7 @@ from controller.overview import overview
 from controller.verdict import Fault
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.source_options import parse_options, store_options
 from spark_jobs.state import Wish
 from spark_jobs.state_choice import find
 from spark_jobs.verify import missing_heads
@@ -335,3 +336,22 @@ def test_verify_says_what_goes_with_its_new_options(
     ):
         assert run(["verify", "-c", file, *options]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_data_source_takes_trust_as_options(tmp_path: Path) -> None:
+    """What a notebook reads is as sure as what a command restores, and the options say so again to every task."""
+    root, settings = signed(tmp_path)
+    backup(open_store(root, settings))
+    options = {"root": root, "pair": PAIR, "store.require_signatures": "true"}
+    trusting = parse_options({**options, "store.trusted_keys": str(settings.trusted_keys)})
+    reader = trusting.reader()
+    assert isinstance(reader, ChainReader)
+    assert [state.number for state in reader.refresh()] == [1]
+    assert store_options(trusting.address.settings) == {
+        "store.trusted_keys": str(settings.trusted_keys),
+        "store.require_signatures": "true",
+    }
+    other = parse_options({**options, "store.trusted_keys": Signer.generate().public}).reader()
+    assert isinstance(other, ChainReader)
+    with pytest.raises(SignatureError, match=r"which signing.trusted does not hold"):
+        other.refresh()
