@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from backup_avro.signature import Signer
 from controller.sandbox.s3 import S3Server
 from sink.object_store import (
     BadKeyError,
@@ -25,7 +26,7 @@ from sink.object_store import (
     StoreSettings,
     UploadInfo,
 )
-from sink.object_store.open import open_adapter
+from sink.object_store.open import open_adapter, open_store
 
 MIB = 1024 * 1024
 
@@ -84,6 +85,22 @@ def file_backend(tmp_path: Path) -> Backend:
 
 
 @pytest.fixture
+def signed_backend(tmp_path: Path, file_backend: Backend) -> Backend:
+    """The same by way of a store that signs documents: all that is none passes through."""
+    (tmp_path / "key.pem").write_bytes((signer := Signer.generate()).pem())
+    settings = StoreSettings(
+        signing_key_file=str(tmp_path / "key.pem"), trusted_keys=signer.public, require_signatures=True
+    )
+    (tmp_path / "signed").mkdir()
+    root = (tmp_path / "signed").as_uri()
+    return Backend(
+        open=lambda: open_store(root, settings),
+        open_missing=lambda: open_store((tmp_path / "missing").as_uri(), settings),
+        begin_upload=lambda _, key: file_backend.begin_upload(open_adapter(root, settings), key),
+    )
+
+
+@pytest.fixture
 def seaweedfs_backend(s3: S3Server) -> Backend:
     """Stores on the sandbox's S3 server, whose multipart uploads don't keep to the condition in a race."""
     return s3_backend(s3.bucket, s3_settings(s3.endpoint_url, s3.key.access_key, s3.key.secret_key))
@@ -102,7 +119,7 @@ def moto_backend(moto_url: str) -> Backend:
     return s3_backend("contract", settings, dates_uploads=False)
 
 
-@pytest.fixture(params=["file", "seaweedfs", "moto"])
+@pytest.fixture(params=["file", "signed", "seaweedfs", "moto"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each backend in turn."""
     found: Backend = request.getfixturevalue(f"{request.param}_backend")
