@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from backup_avro.coverage import Guarded
-from backup_avro.errors import TandemError
+from backup_avro.errors import ConfigError, TandemError
 from backup_avro.fold import Generation
+from backup_avro.head import Head
 from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
@@ -194,3 +195,16 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener
             if letter.message is not None and letter.message.pair == config.pair:
                 listener.take(letter.message)
     return listener
+
+
+def published_heads(config: Config) -> tuple[Head, ...]:
+    """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), config.coordination.topic)
+    heads = listen(config, props, count).heads(config.instances)
+    if not heads:
+        raise ConfigError(
+            f"no head of pair {config.pair} is on the topic {config.coordination.topic}",
+            remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
+        )
+    return heads

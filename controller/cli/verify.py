@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from backup_avro.head import Head
     from backup_avro.outcome import Outcome
     from controller.config import Config
-    from sink.source.client_config import Value
     from spark_jobs.compare import Compared
     from spark_jobs.read import StoreAddress
     from spark_jobs.verify import Progress
@@ -218,19 +217,9 @@ def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: 
 
 
 def _published(loaded: Config) -> tuple[Head, ...]:
-    """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
-    from controller.lookout import ANSWER_S, listen  # noqa: PLC0415 - loaded when the command runs, not for --help
-    from controller.mailbox import partition_count  # noqa: PLC0415 - likewise
-    from sink.source.cluster import ClusterAdmin  # noqa: PLC0415 - likewise
+    from controller.lookout import published_heads  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    props: dict[str, Value] = dict(loaded.kafka.reveal())
-    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), loaded.coordination.topic)
-    heads = listen(loaded, props, count).heads(loaded.instances)
-    if not heads:
-        raise ConfigError(
-            f"no head of pair {loaded.pair} is on the topic {loaded.coordination.topic}",
-            remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
-        )
+    heads = published_heads(loaded)
     output.note(f"expecting {', '.join(map(str, heads))}")
     return heads
 
