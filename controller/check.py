@@ -31,6 +31,7 @@ class Severity(IntEnum):
 _CRITICAL: Final = frozenset(
     {
         Fault.CHAIN_DAMAGED,
+        Fault.ROLLED_BACK,
         Fault.WRONG_CLUSTER,
         Fault.NO_COMPLETE_BACKUP,
         Fault.NO_ACTIVE,

@@ -20,6 +20,8 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
+from backup_avro.head import Head, longest
+from controller.heads import head_in
 from controller.observation import Activation, Peer, Twin
 from sink.source import client_config
 from sink.source.cluster import ClusterAdmin
@@ -71,6 +73,7 @@ class Bulletin:
         self._newest: dict[str, str] = {}
         self._activations: dict[str, Activation] = {}
         self._latest: dict[tuple[str, Event], CoordinationMessage] = {}
+        self._heads: dict[int, Head] = {}
 
     def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
         """Note a message; `live` if it was written after this process began to read."""
@@ -78,6 +81,9 @@ class Bulletin:
             return
         with self._lock:
             self._latest[message.instance, message.event] = message
+            head = head_in(message) if message.instance in {self._me, self._peer} else None
+            if head is not None:
+                longest(self._heads, head)
             if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
                 self._activations[message.instance] = Activation(
                     request_id=message.request_id,
@@ -123,6 +129,11 @@ class Bulletin:
         """Return the last ACTIVATE of each sender."""
         with self._lock:
             return tuple(self._activations.values())
+
+    def heads(self) -> tuple[Head, ...]:
+        """Return the last head of each generation that one of the two has published."""
+        with self._lock:
+            return tuple(self._heads.values())
 
     def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
         """Return the last message of each sender and event."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,9 @@ from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
+from backup_avro.head import Head
 from backup_avro.pause import in_force
+from controller import heads
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -142,6 +145,8 @@ class Instance:
         self._last: Decision | None = None
         self._seen: Observation | None = None
         self._backups = BackupPictures(parts.identity.instance)
+        self._missed: dict[Head, float] = {}
+        self._lost: tuple[Head, ...] = ()
 
     def run(self) -> ExitCode:
         """Tick until told to stop, then leave in order. Raises RefusedError and DamagedError on what must not go on."""
@@ -176,7 +181,9 @@ class Instance:
             self._topics = tuple(survey.topics)
         self._mind_hints()
         view = self._watch.view
-        if view is not None and self._may_decide():
+        # Before it takes a chain over, it knows whether that is still the one that was published.
+        known = view is not None and (self._mind_heads(view) or self._decided)
+        if view is not None and self._may_decide() and known:
             seen = self._seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
             self._apply(decision)
@@ -326,6 +333,30 @@ class Instance:
             self._watch.hurry()
         self._hints = hints
 
+    def _mind_heads(self, view: StoreView) -> bool:
+        """Tell of heads that one of the two has published and a later look at the store does not find.
+
+        Returns whether that is known by now. What was missed once stays so for the life of the process: this instance
+        may itself write the numbers anew that somebody took away.
+        """
+        now = time.monotonic()
+        lacking = heads.missing(self._parts.bulletin.heads(), view.generations, newest=view.newest)
+        self._missed = {head: self._missed.get(head, now) for head in lacking if head not in self._lost}
+        for head, since in self._missed.items():
+            if since < view.began_mono:
+                self._lost = (*self._lost, head)
+                _LOG.error(
+                    "an entry that was published is not in the store: the bucket is in an older state",
+                    generation=head.generation,
+                    entry=head.seq,
+                    sha256=head.sha256,
+                    remedy="bring the newer state back from the bucket's versions or a replica; see docs/signing.md",
+                )
+        if all(head in self._lost for head in self._missed):
+            return True
+        self._watch.hurry()
+        return False
+
     def _mind_checkpoints(self, seen: Observation) -> None:
         latest = self._parts.bulletin.latest()
         hints = frozenset(m.request_id for (_, event), m in latest.items() if event is Event.CHECKPOINT)
@@ -398,6 +429,12 @@ class Instance:
             details["held"] = " ".join(f"{tp.topic}-{tp.partition}" for tp in held[:_HELD_IN_HEARTBEAT])
         if self._watch.trouble is not None:
             details["store"] = self._watch.trouble
+        if state is not None:
+            details |= heads.details(state)
+        if self._lost:
+            details["rolled_back"] = "entries that were published are not in the store: " + ", ".join(
+                f"{head.seq} of generation {head.generation}" for head in self._lost
+            )
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
         return {
@@ -454,6 +491,7 @@ class Instance:
             "reason": self._last.reason.value if self._last is not None else None,
             "store": self._watch.trouble,
             "brokers": self._surveyor.trouble,
+            "rolledBack": [str(head) for head in self._lost],
             "pause": self._pause(),
             "pipelines": [
                 {"generation": report.generation, "lagRecords": report.lag_records, **_details(report)}
@@ -490,7 +528,8 @@ class Instance:
         )
 
     def _stored_sight(self, view: StoreView, at: int) -> Sight:
-        return stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
+        stored = stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
+        return replace(stored, lost_heads=self._lost)
 
     def _pause(self) -> dict[str, str] | None:
         view = self._watch.view

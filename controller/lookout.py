@@ -10,12 +10,14 @@ import time
 from dataclasses import dataclass, replace
 
 from backup_avro.coverage import Guarded
-from backup_avro.errors import TandemError
+from backup_avro.errors import ConfigError, TandemError
 from backup_avro.fold import Generation
+from backup_avro.head import Head
 from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.errand import Errand
+from controller.heads import missing
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
@@ -94,13 +96,18 @@ def look(
     """
     began = time.monotonic()
     asked = None if s3_only else Errand(lambda: _ask_brokers(config), name="brokers")
+    reader = reader or ChainReader(store, config.pair)
     try:
-        chains = read_chains(reader or ChainReader(store, config.pair))
+        chains = read_chains(reader)
         held = pins.list_pins(store, config.pair) if chains.generations else []
         releases = ReleaseReader(store, config.pair).refresh(tolerant=True) if chains.generations else ()
         newest_pause = PauseReader(store, config.pair).refresh()
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
+    known = () if answer.listener is None else answer.listener.heads(config.instances)
+    if missing(known, chains.generations, newest=chains.newest):
+        # They may have been published after the chains were read; an entry is stored before it is.
+        chains = read_chains(reader)
     at = now_ms(store)
     return Sight(
         at=at,
@@ -118,6 +125,7 @@ def look(
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
+        lost_heads=missing(known, chains.generations, newest=chains.newest),
     )
 
 
@@ -210,3 +218,16 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener
             if letter.message is not None and letter.message.pair == config.pair:
                 listener.take(letter.message)
     return listener
+
+
+def published_heads(config: Config) -> tuple[Head, ...]:
+    """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), config.coordination.topic)
+    heads = listen(config, props, count).heads(config.instances)
+    if not heads:
+        raise ConfigError(
+            f"no head of pair {config.pair} is on the topic {config.coordination.topic}",
+            remedy="check pair and kafka.bootstrap.servers, or give --expect-head",
+        )
+    return heads

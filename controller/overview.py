@@ -15,6 +15,7 @@ from backup_avro import coverage, moments, selection
 from backup_avro.chain import Clearing, PartitionKey
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
+from backup_avro.head import Head
 from backup_avro.integers import number_in
 from backup_avro.release import released
 from controller.cli.output import duration
@@ -113,7 +114,7 @@ class GenerationStatus:
 
     `waits_for` is what happens next; `settled`: nothing does by itself. `held_by` who reads it or keeps it by a pin.
     Counts are of what belongs to the backup now; `base_records` those of the first reading, which is what the logs held
-    then. `lag` sums up its positions'.
+    then. `lag` sums up its positions'. `head` is what `tandem verify --expect-head` takes.
     """
 
     number: int
@@ -129,6 +130,7 @@ class GenerationStatus:
     last_commit_age_s: float | None
     rotation_due_at: datetime | None
     chain_seq: int
+    head: str
     partitions: int
     partitions_complete: int
     missing: tuple[str, ...]
@@ -289,6 +291,7 @@ def generation_status(seen: Sight, generation: Generation) -> GenerationStatus:
         last_commit_age_s=None if last is None else seen.since_s(last),
         rotation_due_at=_rotation_due_at(seen, generation),
         chain_seq=generation.seq,
+        head=str(Head.of(generation)),
         partitions=total,
         partitions_complete=complete,
         missing=_missing(seen, generation),

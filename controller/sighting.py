@@ -13,8 +13,10 @@ from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.head import Head, longest
 from backup_avro.pause import Pause
 from backup_avro.release import Release
+from controller.heads import head_in
 from controller.observation import Policy
 from sink.chain.pins import Pin
 
@@ -42,11 +44,15 @@ class Listener:
         self._voices: dict[str, Voice] = {}
         self._former: dict[str, set[str]] = {}
         self._requests: dict[str, CoordinationMessage] = {}
+        self._heads: dict[str, dict[int, Head]] = {}
 
     def take(self, message: CoordinationMessage) -> None:
         """Note a message; whoever sent it."""
         if message.event is Event.ACTIVATE:
             self._requests[message.instance] = message
+        head = head_in(message)
+        if head is not None:
+            longest(self._heads.setdefault(message.instance, {}), head)
         before = self._voices.get(message.instance)
         heartbeat = message if message.event is Event.PROGRESS else None
         twin_at = None
@@ -76,6 +82,14 @@ class Listener:
     def voices(self) -> dict[str, Voice]:
         """Return what was heard so far, by instance; senders from outside the pair are among them."""
         return dict(self._voices)
+
+    def heads(self, instances: Iterable[str]) -> tuple[Head, ...]:
+        """Return the last head of each generation that one of `instances` has published."""
+        known: dict[int, Head] = {}
+        for instance in instances:
+            for head in self._heads.get(instance, {}).values():
+                longest(known, head)
+        return tuple(known.values())
 
     def requests(self) -> tuple[CoordinationMessage, ...]:
         """Return the last ACTIVATE of each sender; instances remember no other."""
@@ -113,6 +127,7 @@ class Sight:
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
     answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
+    `lost_heads` were published by the instances, and are not in the store.
     """
 
     at: int
@@ -130,6 +145,7 @@ class Sight:
     requests: tuple[CoordinationMessage, ...] = ()
     brokers: Brokers | None = None
     gaps: tuple[Gap, ...] = ()
+    lost_heads: tuple[Head, ...] = ()
 
     @property
     def active(self) -> Generation | None:

@@ -22,6 +22,7 @@ from backup_avro.coverage import Guarded, Shortfall
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.release import released
+from controller import heads
 from controller.guard import GuardedCluster, as_guarded
 from controller.proof import Prover
 from sink.chain import writer as chain_writer
@@ -224,7 +225,7 @@ class Tasks:
             return
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
-        self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq)
+        self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq, details=heads.details(mine))
         former = max((g for g in others if g.complete and not g.sealed), key=lambda g: g.number, default=None)
         if former is not None:
             self._publish(
@@ -252,7 +253,9 @@ class Tasks:
         topics = coverage.unguarded(writer.state, guarded)
         writer.append(sealed_entry(f"covered by generation {successor}", topics=topics))
         _LOG.info("sealed", generation=number, successor=successor)
-        self._publish(Event.PASSIVATED, generation=number, chain_seq=writer.state.seq)
+        self._publish(
+            Event.PASSIVATED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
+        )
 
     def clear(self, number: int, wanted: Clearing) -> None:
         """Clear what may go of a generation, decided once more on fresh chains."""
@@ -271,7 +274,9 @@ class Tasks:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
-            self._publish(Event.CLEARED, generation=number, chain_seq=writer.state.seq)
+            self._publish(
+                Event.CLEARED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
+            )
 
     def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""

@@ -24,6 +24,7 @@ class Fault(StrEnum):
     """What can be wrong, for scripts; part of the public interface."""
 
     CHAIN_DAMAGED = "chain damaged"
+    ROLLED_BACK = "rolled back"
     WRONG_CLUSTER = "wrong cluster"
     NO_COMPLETE_BACKUP = "no complete backup"
     NO_ACTIVE = "no active"
@@ -60,6 +61,7 @@ def problems(seen: Sight) -> tuple[Problem, ...]:
     """Return what is wrong, worst first; nothing means that all is well as far as it was looked at."""
     rules = (
         _damaged,
+        _rolled_back,
         _wrong_cluster,
         _no_backup,
         _gaps,
@@ -103,6 +105,17 @@ def _damaged(seen: Sight) -> Iterator[Problem]:
             message=f"generation {number} can't be read: {why}",
             remedy="bring the object back from the bucket's versions, then `tandem verify`; or have a new generation "
             "built: restart both instances, or `tandem failover` if another generation is complete",
+        )
+
+
+def _rolled_back(seen: Sight) -> Iterator[Problem]:
+    for head in seen.lost_heads:
+        yield Problem(
+            fault=Fault.ROLLED_BACK,
+            message=f"entry {head.seq} of generation {head.generation} was published and is not in the store: the "
+            "bucket is in an older state, or it is another one",
+            remedy="check store.root; bring the newer state back from the bucket's versions or a replica, and find out "
+            "who put it back",
         )
 
 
@@ -362,7 +375,11 @@ def troubles_of(voice: Voice) -> tuple[str, ...]:
     found = []
     if details.get("phase") == "failed":
         found.append("its pipeline has failed and is started again")
-    found += [f"{what}: {details[what]}" for what in ("store", "brokers") if details.get(what)]
+    found += [
+        f"{what.replace('_', ' ')}: {details[what]}"
+        for what in ("store", "brokers", "rolled_back")
+        if details.get(what)
+    ]
     if details.get("trouble"):
         found.append(details["trouble"])
     return tuple(found)

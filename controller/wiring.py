@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from backup_avro.chain import Opening
+from backup_avro.errors import ConfigError
 from backup_avro.layout import check_name
+from backup_avro.signature import parse_public
 from controller import log
 from controller.config import Config
 from controller.observation import Policy
@@ -47,7 +50,35 @@ def store_settings(config: Config) -> StoreSettings:
         bucket_key=store.bucket_key,
         connect_timeout=store.connect_timeout.total_seconds(),
         read_timeout=store.read_timeout.total_seconds(),
+        signing_key_file=None if config.signing.key_file is None else str(config.signing.key_file),
+        signing_key_env=config.signing.key_env,
+        trusted_keys=",".join(trusted_keys(config)) or None,
+        require_signatures=config.signing.require,
     )
+
+
+def trusted_keys(config: Config) -> tuple[str, ...]:
+    """Return the public keys that are trusted. ConfigError names the file and line of one that is none."""
+    place = config.signing.trusted_file
+    if place is None:
+        return config.signing.trusted
+    try:
+        lines = Path(place).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        raise ConfigError(f"signing.trusted_file: {place}: {why}", remedy="correct it, or mount the file") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        text = line.partition("#")[0].strip()
+        if text:
+            try:
+                parse_public(text)
+            except ConfigError as error:
+                raise ConfigError(f"{place}:{number}: {error.args[0]}", remedy=error.remedy) from None
+            found.append(text)
+    if config.signing.require and not (found or config.signing.trusted):
+        raise ConfigError(f"{place}: no public key, and signing.require is set", remedy="write one a line")
+    return (*config.signing.trusted, *found)
 
 
 def policy_of(config: Config) -> Policy:

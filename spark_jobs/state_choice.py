@@ -12,6 +12,7 @@ from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.moments import PastState
 from backup_avro.selection import choose
+from backup_avro.signature import SignatureError
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
@@ -26,7 +27,8 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
 
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
-    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state.
+    read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state. And
+    one that is forged is enough for everybody, unless a generation or a cut is named.
     """
     if isinstance(reader, ConnectorReader):
         return reader.find(wish)
@@ -35,6 +37,8 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     if lost and not tolerant:
         raise lost[max(lost)]
     generations = [state for state in generations if state.number not in lost]
+    if wish.generation is None and wish.checkpoint is None:
+        _refuse_forged(reader)
     damaged = {number: str(error) for number, error in {**reader.damaged, **lost}.items()}
     if wish.checkpoint is not None:
         return named_cut(reader, wish.checkpoint)
@@ -47,6 +51,17 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     if wish.at is not None or wish.commit is not None:
         return moment(reader, generations, wish, damaged=damaged)
     return Found(generations=generations, number=wish.generation, damaged=damaged)
+
+
+def _refuse_forged(reader: ChainReader) -> None:
+    """Raise SignatureError for the newest generation that somebody has forged: what is left may be what he wants."""
+    forged = {number: error for number, error in reader.damaged.items() if isinstance(error, SignatureError)}
+    if forged:
+        number, error = max(forged.items())
+        raise SignatureError(
+            f"generation {number}: {error.args[0]}",
+            remedy=f"{error.remedy}; to take another generation all the same, name it",
+        )
 
 
 def moment(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backup_avro import layout
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
+from backup_avro.head import Head
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectMissingError, ObjectStore
@@ -44,9 +45,12 @@ def verify(
     generation: int | None = None,
     sampling: Sampling | None = None,
     known: Mapping[int, int] | None = None,
+    heads: Collection[Head] = (),
     tell: Tell | None = None,
 ) -> Result:
     """Verify one generation, or all that are not cleared. Pins keep what is read from being deleted meanwhile.
+
+    `heads` are entries that must be there, of whatever generation.
 
     Chains are always read in full, of the objects what `sampling` says. Generations that are being cleared are skipped.
     `known` is up to which entry chains were read before: nothing else tells that the end of one was deleted.
@@ -66,6 +70,7 @@ def verify(
             if state not in wanted
         }
         chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
+        chains += missing_heads(reader, heads)
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
@@ -118,6 +123,18 @@ def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tupl
     lost = reader.lost(states)
     findings += [_chain(number, error) for number, error in lost.items() if not strict or number in numbers]
     return states, findings
+
+
+def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[Finding]:
+    """Return a finding for each of `heads` that the store does not hold."""
+    findings = []
+    for head in heads:
+        try:
+            reader.require(head)
+        except DamagedError as error:
+            where = f"entry {head.seq}"
+            findings.append(Finding(generation=head.generation, fault=Fault.HEAD, where=where, message=str(error)))
+    return findings
 
 
 def _chain(number: int, error: Exception) -> Finding:

@@ -27,7 +27,8 @@ _MIN_TASK_BYTES: Final = 1024 * 1024
 class Fault(StrEnum):
     """What is wrong."""
 
-    CHAIN = "chain"  # an entry is missing, damaged, or breaks a rule
+    CHAIN = "chain"  # an entry is missing, damaged, not signed as it must be, or breaks a rule
+    HEAD = "head"  # an entry that is known to have been written is not in the store
     MISSING = "missing"  # an object that the chain lists is not in the store
     CHECKSUM = "checksum"  # its size or SHA-256 is another
     CONTAINER = "container"  # the Avro file can't be read, or has another codec or sync marker than its generation

@@ -13,6 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
+_SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
 _SWEPT = "swept-"
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 
@@ -37,6 +38,11 @@ def check_topic(topic: str) -> str:
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
         raise DamagedError(f"{topic!r} is not a Kafka topic name")
     return topic
+
+
+def is_signed(key: str) -> bool:
+    """Whether what lies under `key` is signed where signing is on: all that decisions rest on, but no data object."""
+    return _SIGNED.fullmatch(key) is not None
 
 
 def claims_prefix(pair: str) -> str:

@@ -149,6 +149,7 @@ def _generation_tables(found: GenerationDescription) -> Iterator[Table | str]:
         f"  holds      {one.records:,} records, {one.tombstones:,} of them tombstones, {output.size(one.bytes)} in "
         f"{one.objects:,} objects; {one.partitions_complete} of {one.partitions} partitions read through"
     )
+    lines.append(f"  head       {one.head}")
     lines += [f"  waits for  {one.waits_for}"] if one.waits_for else []
     lines += [f"  {name:<10} {text}" for name, all_ in (("tainted", one.tainted), ("kept", one.kept)) for text in all_]
     yield "\n".join(lines)

@@ -788,6 +788,13 @@ class Server(TypedDict):
     log: str
 
 
+class SigningKey(TypedDict):
+    """`tandem signing-key generate` and `show`. `public` goes into signing.trusted; `id` is its short name."""
+
+    id: str
+    public: str
+
+
 class SandboxStatus(TypedDict):
     """`tandem sandbox status`."""
 
@@ -837,6 +844,8 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "drill": (("Drill", Drill),),
     "retention": (("Retention", Retention),),
     "release": (("Release", Release),),
+    "signing-key generate": (("SigningKey", SigningKey),),
+    "signing-key show": (("SigningKey", SigningKey),),
     "config show": (("Config", Config),),
     "sandbox status": (("SandboxStatus", SandboxStatus),),
     "demo": (("Demo", Demo),),

@@ -13,6 +13,7 @@ from backup_avro.errors import ConfigError
 from controller.cli.context import CONFIG_VARIABLE, invocation, load
 
 if TYPE_CHECKING:
+    from backup_avro.head import Head
     from sink.object_store import StoreSettings
 
 RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
@@ -26,6 +27,14 @@ TopicsOption = Annotated[
 ]
 GenerationOption = Annotated[
     int | None, typer.Option("--generation", min=1, help="Rest on this one; else on the newest sound one.")
+]
+ExpectHeadOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--expect-head",
+        metavar="GENERATION:ENTRY:SHA256",
+        help="Refuse a bucket without this entry, as describe showed it; may be repeated.",
+    ),
 ]
 CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
 
@@ -48,6 +57,13 @@ def backup(
 
     loaded = load(context, config, overrides)
     return root or loaded.store.root, store_settings(loaded), pair or loaded.pair, loaded.kafka.reveal()
+
+
+def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
+    """Return what --expect-head names. ConfigError for what is no head."""
+    from backup_avro.head import Head  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    return tuple(Head.parse("--expect-head", text) for text in heads or ())
 
 
 def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,11 +35,13 @@ from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import (
     AtOption,
     CheckpointOption,
+    ExpectHeadOption,
     GenerationOption,
     PairOption,
     RootOption,
     TopicsOption,
     backup,
+    expected,
 )
 from controller.cli.restore_groups import groups
 from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
@@ -46,6 +49,7 @@ from controller.cli.restore_shown import show_plan, show_report, telling
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
+    from backup_avro.head import Head
     from sink.chain.reader import ChainReader
     from spark_jobs.connector import ConnectorReader
     from spark_jobs.read import StoreAddress
@@ -153,6 +157,7 @@ def restore(
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="At most so much a second, e.g. 50MiB, as sent.")
     ] = None,
+    expect_head: ExpectHeadOption = None,
     root: RootOption = None,
     pair: PairOption = None,
     layout: LayoutOption = Layout.TANDEM,
@@ -197,7 +202,7 @@ def restore(
 
     A run that was ended, by whatever, is resumed by giving the same command again: nothing is lost and nothing is
     there twice. Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
-    is not what the backup is.
+    is not what the backup is, or --expect-head names an entry that the bucket does not hold.
     """
     if context.invoked_subcommand is not None:
         refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
@@ -223,8 +228,16 @@ def restore(
         refuse_without({"--topic-config": topic_config, "--offset-map": leave_map})
     else:
         refuse_with(
-            {"--generation": generation, "--at": at, "--commit": commit, "--checkpoint": checkpoint, "--until": until}
+            {
+                "--generation": generation,
+                "--at": at,
+                "--commit": commit,
+                "--checkpoint": checkpoint,
+                "--until": until,
+                "--expect-head": expect_head,
+            }
         )
+    heads = expected(expect_head)
     place, settings, name, configured = backup(context, config, overrides, root=root, pair=PAIR if files else pair)
     target = Target(target_properties(configured, target_servers, target_config))
     options = options_of(
@@ -264,7 +277,7 @@ def restore(
     if apply is not None:
         options = replace(planned(apply, options, pair=name), consent=yes)
     address = StoreAddress(root=place, settings=settings, connector=files)
-    reader = _reader(address, name, options, master, index)
+    reader = _reader(address, name, options, master, index, heads=heads)
     if dry_run or plan is not None:
         prepared = prepare(reader, target, options, only_look=True)
         if plan is not None and prepared.refused is None:
@@ -300,9 +313,9 @@ def _what(plan: RestorePlan, address: StoreAddress) -> str:
 
 
 def _reader(
-    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None
+    address: StoreAddress, pair: str, options: Options, master: str, index: Path | None, *, heads: Sequence[Head]
 ) -> ChainReader | ConnectorReader:
-    """Return what knows the backup. ConfigError if there is none."""
+    """Return what knows the backup. ConfigError if there is none, RolledBackError if it lacks one of `heads`."""
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.connector import ConnectorReader, in_spark  # noqa: PLC0415 - likewise
     from spark_jobs.read import require_pair  # noqa: PLC0415 - likewise
@@ -310,7 +323,12 @@ def _reader(
 
     if address.connector is None:
         require_pair(address, pair)
-        return ChainReader(address.open(), pair)
+        chains = ChainReader(address.open(), pair)
+        if heads:
+            chains.refresh(tolerant=True)
+            for head in heads:
+                chains.require(head)
+        return chains
     output.note(f"reading {files_below(address)}")
     reader = ConnectorReader(address, wants=wants(options.topics), tell=told(), index=index)
     if not is_local(master):  # all files are read before there is a plan: where there are more machines than this one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +30,7 @@ from controller.cli.layout_options import (
     refuse_without,
 )
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import RootOption, backup
+from controller.cli.place import ExpectHeadOption, RootOption, backup, expected
 from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from backup_avro.head import Head
     from backup_avro.outcome import Outcome
     from controller.config import Config
     from spark_jobs.compare import Compared
@@ -85,6 +86,14 @@ def verify(
         bool, typer.Option("--repair", help="Ask for a new generation if the newest one has a mismatch.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
+    require_signature: Annotated[
+        bool, typer.Option("--require-signature", help="As signing.require: what nobody trusted has signed is damage.")
+    ] = False,
+    expect_head: ExpectHeadOption = None,
+    expect_head_from_topic: Annotated[
+        bool,
+        typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
+    ] = False,
     root: RootOption = None,
     layout: LayoutOption = Layout.TANDEM,
     empty_as_null: EmptyAsNullOption = False,
@@ -119,6 +128,9 @@ def verify(
                 "--against-topic": against_topic,
                 "--against-generation": against_generation,
                 "--repair": repair,
+                "--require-signature": require_signature,
+                "--expect-head": expect_head,
+                "--expect-head-from-topic": expect_head_from_topic,
             }
         )
         place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
@@ -135,10 +147,17 @@ def verify(
             "--generation": generation is not None,
         },
         names,
+        heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
     loaded = load(context, config, overrides)
-    address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
+    settings = store_settings(loaded)
+    if require_signature:
+        if not settings.trusted:
+            raise ConfigError("--require-signature: nobody is trusted", remedy="set signing.trusted to public keys")
+        settings = replace(settings, require_signatures=True)
+    heads = expected(expect_head) + (_published(loaded) if expect_head_from_topic else ())
+    address = StoreAddress(root=loaded.store.root, settings=settings)
     output.note(f"verifying pair {loaded.pair} in {loaded.store.root} on {master}")
     began = time.monotonic()
     require_pair(address, loaded.pair)
@@ -147,7 +166,9 @@ def verify(
         if against_topic or numbers is not None:
             found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
         else:
-            found = _read(spark, address, loaded.pair, generation=generation, sampling=sampling, known=known)
+            found = _read(
+                spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
+            )
     seconds = round(time.monotonic() - began, 1)
     keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds, known))
     repaired = _repair(loaded, found, yes=yes) if repair else None
@@ -185,14 +206,24 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(number for number in numbers if number)
 
 
-def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, yes: bool) -> None:
+def _refuse_mixtures(given: Mapping[str, bool], names: Sequence[str], *, heads: bool, yes: bool) -> None:
     chosen = [name for name, there in given.items() if there]
     if len(chosen) > 1 and chosen != ["--sample", "--generation"]:
         raise ConfigError(f"{' and '.join(chosen)} don't go together", remedy="give one of them")
     if names and not given["--against-topic"]:
         raise ConfigError("--topics goes with --against-topic", remedy="leave it out: all chains are read")
+    if heads and (given["--against-topic"] or given["--against-generation"]):
+        raise ConfigError("--expect-head goes with the reading of chains", remedy="leave out --against-…")
     if yes:
         raise ConfigError("--yes goes with --repair", remedy="leave it out: nothing else is asked")
+
+
+def _published(loaded: Config) -> tuple[Head, ...]:
+    from controller.lookout import published_heads  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    heads = published_heads(loaded)
+    output.note(f"expecting {', '.join(map(str, heads))}")
+    return heads
 
 
 # --- carrying it out --------------------------------------------------------------------------------------------------
@@ -232,6 +263,7 @@ def _read(
     generation: int | None,
     sampling: Sampling | None,
     known: Mapping[int, int],
+    heads: Sequence[Head],
 ) -> _Found:
     from spark_jobs.verify import verify as run  # noqa: PLC0415 - loaded when the command runs, not for --help
 
@@ -242,6 +274,7 @@ def _read(
         generation=generation,
         sampling=sampling,
         known=known,
+        heads=heads,
         tell=_tell,
     )
     complete = [one.generation for one in result.generations if one.state in {"complete", "sealed"}]

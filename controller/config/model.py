@@ -17,7 +17,17 @@ from backup_avro.errors import ConfigError
 from controller.config import rules
 from controller.config.kafka import KafkaProperties
 from controller.config.presets import Preset, patterns_of
-from controller.config.values import Duration, DurationOrZero, Name, Rate, Regex, Secret, Size, TopicName
+from controller.config.values import (
+    Duration,
+    DurationOrZero,
+    Name,
+    PublicKey,
+    Rate,
+    Regex,
+    Secret,
+    Size,
+    TopicName,
+)
 
 FROM_HOSTNAME: Final = "from-hostname"
 
@@ -131,6 +141,28 @@ class StoreSettings(Section):
     def scheme(self) -> Literal["s3", "file"]:
         """Kind of store."""
         return "s3" if self.root.startswith("s3://") else "file"
+
+
+class SigningSettings(Section):
+    """Signatures of what decisions rest on, see docs/signing.md. Off as long as nothing is set here."""
+
+    key_file: PurePath | None = Field(default=None, description="private key (PEM) of whoever writes with this file")
+    key_env: str | None = Field(default=None, description="environment variable that holds that key instead")
+    trusted: tuple[PublicKey, ...] = Field(default=(), description="public keys of all who write, base64")
+    trusted_file: PurePath | None = Field(default=None, description="file with more of them, one a line")
+    require: bool = Field(default=False, description="whether nothing counts that none of them has signed")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        rules.refuse(
+            rules.signing(
+                file=self.key_file is not None,
+                env=self.key_env is not None,
+                trusted=bool(self.trusted) or self.trusted_file is not None,
+                require=self.require,
+            )
+        )
+        return self
 
 
 class CoordinationSettings(Section):
@@ -345,6 +377,7 @@ class Config(Section):
         default="read_committed",
         description="whether records of aborted transactions are left out; fixed for the life of a pair",
     )
+    signing: SigningSettings = SigningSettings()
     coordination: CoordinationSettings = CoordinationSettings()
     rotation: RotationSettings = RotationSettings()
     liveness: LivenessSettings = LivenessSettings()

@@ -141,6 +141,14 @@ def data_object(target: int, block: int, codec: str, level: int | None) -> Itera
         yield "object.compression_level", f"must be from {low} to {high} for object.codec: {codec}, not {level}"
 
 
+def signing(*, file: bool, env: bool, trusted: bool, require: bool) -> Iterator[Problem]:
+    """Check where keys come from."""
+    if file and env:
+        yield "signing.key_env", "signing.key_file is set as well; leave one of them out"
+    if require and not trusted:
+        yield "signing.require", "nobody is trusted; name public keys in signing.trusted or signing.trusted_file"
+
+
 def host_and_port(listen: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`. Raises ValueError."""
     host, _, port = listen.rpartition(":")
@@ -242,6 +250,9 @@ def doubts(config: Config) -> Iterator[Problem]:
         yield "memory.budget", "less than two objects of object.target_size: fetching stops while one is stored"
     if config.shutdown.grace < timedelta(seconds=5):
         yield "shutdown.grace", "may be too short for the last commit"
+    signs = config.signing.key_file is not None or config.signing.key_env is not None
+    if signs and not (config.signing.trusted or config.signing.trusted_file):
+        yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
     if config.store.scheme == "file":
         credentials = ("access_key_id", "secret_access_key", "session_token")
         for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):

@@ -14,6 +14,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from backup_avro.errors import ConfigError
+from backup_avro.signature import parse_public
+
 MASK: Final = "********"
 
 _UNITS: Final = {
@@ -136,6 +139,14 @@ def _topic(name: str) -> str:
     return name
 
 
+def _public_key(text: str) -> str:
+    try:
+        parse_public(text)
+    except ConfigError:
+        raise ValueError("is not a public key: base64 of 32 bytes, as `tandem signing-key show` prints it") from None
+    return text.strip()
+
+
 def _name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError("is not a name: at most 100 of letters, digits, '.', '_' and '-', the first a letter or digit")
@@ -174,3 +185,4 @@ Secret = Annotated[SecretStr, PlainSerializer(lambda _: MASK, return_type=str)]
 Regex = Annotated[str, AfterValidator(_regex)]
 TopicName = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC.pattern}$"})]
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"})]
+PublicKey = Annotated[str, AfterValidator(_public_key)]

@@ -9,6 +9,7 @@ import structlog
 from backup_avro import layout
 from backup_avro.errors import DamagedError
 from backup_avro.pause import Pause, decode_pause, encode_pause
+from backup_avro.signature import SignatureError
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
 
 _LOG = structlog.get_logger()
@@ -26,24 +27,25 @@ class PauseReader:
     def refresh(self) -> Pause | None:
         """Read on; return the newest pause, None if there never was one. Raises errors of the store.
 
-        One that can't be read is told of and ends the pause before it: nothing is endangered by turns that go on.
+        One that can't be read is told of and ends the pause before it: nothing is endangered by turns that go on. One
+        that is forged says nothing.
         """
         while True:
             key = layout.pause_key(self._pair, self._number + 1)
             try:
-                data = self._store.get(key)
+                self._newest = self._parse(self._store.get(key), key)
             except ObjectMissingError:
                 return self._newest
-            self._number += 1
-            try:
-                self._newest = self._parse(data, key)
+            except SignatureError as error:
+                _LOG.error("a pause is forged and counts for nothing", error=str(error))
             except DamagedError as error:
                 _LOG.error("a pause can't be read; turns go on", error=str(error))
                 self._newest = None
+            self._number += 1
 
     def _parse(self, data: bytes, key: str) -> Pause:
         pause = decode_pause(data, key)
-        if (pause.number, pause.pair) != (self._number, self._pair):
+        if (pause.number, pause.pair) != (self._number + 1, self._pair):
             raise DamagedError(f"{key} is pause {pause.number} of pair {pause.pair}")
         return pause
 

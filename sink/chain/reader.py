@@ -12,14 +12,20 @@ from backup_avro.chain import Claim, Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError
 from backup_avro.fold import Generation
+from backup_avro.head import Head, RolledBackError
 from sink.object_store.base import ObjectMissingError, ObjectStore
 
 _PARALLEL_READS = 16
 _LOOK_AGAIN = 60
-"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way."""
+"""A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
+it is looked whether the entries up to which chains were read are still those."""
 _LOOK_BACK = 15
 """Every so many refreshes it is seen whether what was read is still there: a bucket may be emptied, or set back."""
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
+_ROLLED_BACK = (
+    "the bucket is in an older state, or it is another one: bring the newer state back from the bucket's versions or "
+    "a replica, and find out who did it"
+)
 
 
 def _last(exists: Callable[[int], bool], start: int) -> int:
@@ -44,6 +50,9 @@ class ChainReader:
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
     weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on,
     unless `whole`.
+
+    A chain that was read up to an entry never counts again without it: if the bucket is put back to an older state,
+    whoever saw the newer one knows.
     """
 
     def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False, whole: bool = False) -> None:
@@ -55,6 +64,7 @@ class ChainReader:
         self._whole = whole
         self._ended: set[int] = set()
         self._damaged: dict[int, DamagedError] = {}
+        self._heads: dict[int, Head] = {}
         self._refreshes = 0
         self._looked: dict[int, int] = {}
 
@@ -136,26 +146,56 @@ class ChainReader:
         state = self._generations.get(number)
         if state is not None:
             if not state.gone:
+                if self._refreshes % _LOOK_AGAIN == 0:
+                    self._check(Head.of(state), state)
                 self.follow(state)
                 if self._refreshes % _LOOK_BACK == 0:
                     self._look_back(state)
+                self._heads[number] = Head.of(state)
         elif not self._wants_ended and self._is_over(number):
             self._ended.add(number)
         else:
             try:
-                self._generations[number] = self.load(number)
+                state = self.load(number)
             except ConfigError as error:
                 left = layout.chain_prefix(self._pair, number)
-                if next(iter(self._store.list(left)), None) is None:
+                if number not in self._heads and next(iter(self._store.list(left)), None) is None:
                     self._ended.add(number)  # it is gone without a trace, so there is nothing left to judge
                     return
                 raise DamagedError(
                     f"the claim of generation {number} is missing, but a later one exists",
                     remedy=f"bring it back from the bucket's versions; if nothing of it is wanted, delete {left}",
                 ) from error
+            known = self._heads.get(number)
+            if known is not None:
+                self._check(known, state)
+            self._generations[number] = state
+            self._heads[number] = Head.of(state)
+
+    def require(self, head: Head) -> None:
+        """Raise RolledBackError unless the store holds this very entry, and what was read of its chain comes to it.
+
+        If that chain can't be read: DamagedError.
+        """
+        self._check(head, self._generations.get(head.generation))
+        if head.generation in self._damaged:
+            raise self._damaged[head.generation]
+
+    def _check(self, head: Head, state: Generation | None) -> None:
+        number, seq = head.generation, head.seq
+        key = layout.entry_key(self._pair, number, seq) if seq else layout.claim_key(self._pair, number)
+        try:
+            same = sha256_hex(self._store.get(key)) == head.sha256
+        except ObjectMissingError:
+            raise RolledBackError(
+                f"{key} is not there, but is known to have been written", remedy=_ROLLED_BACK
+            ) from None
+        if not same or (state is not None and head.missing_in(state)):
+            what = "another one than is known to have been written" if not same else "not in the chain any more"
+            raise RolledBackError(f"{key} is {what}", remedy=_ROLLED_BACK)
 
     def _look_back(self, state: Generation) -> None:
-        """Raise DamagedError if the claim, or an entry from the last look on, is gone that was there."""
+        """Raise RolledBackError if the claim, or an entry from the last look on, is gone that was there."""
         since = max(1, self._looked.get(state.number, state.seq))
         keys = [layout.entry_key(self._pair, state.number, seq) for seq in range(since, state.seq + 1)]
         before = layout.entry_key(self._pair, state.number, since - 1)
@@ -164,9 +204,9 @@ class ChainReader:
         if not self._claimed(state.number):
             gone.insert(0, layout.claim_key(self._pair, state.number))
         if gone:
-            raise DamagedError(
+            raise RolledBackError(
                 f"{gone[0]} was there and is gone: somebody emptied {self._store.url}, or set it back",
-                remedy="bring it back from the bucket's versions; if nobody does, the pair builds a new generation",
+                remedy=_ROLLED_BACK,
             )
         self._looked[state.number] = state.seq
 

@@ -9,6 +9,7 @@ import structlog
 from backup_avro import layout
 from backup_avro.errors import DamagedError
 from backup_avro.release import Release, decode_release, encode_release
+from backup_avro.signature import SignatureError
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
 
 _LOG = structlog.get_logger()
@@ -21,31 +22,35 @@ class ReleaseReader:
         self._store = store
         self._pair = layout.check_name(pair, "pair")
         self._found: list[Release] = []
+        self._number = 0
         self._told = False
 
     def refresh(self, *, tolerant: bool = False) -> tuple[Release, ...]:
         """Read on; return all releases, ascending. Raises errors of the store, DamagedError.
 
         If `tolerant`, one that can't be read is told of once and ends the reading: nothing goes because of it, nor
-        because of what came after it.
+        because of what came after it. One that is forged says nothing, in either case.
         """
-        try:
-            while True:
-                key = layout.release_key(self._pair, len(self._found) + 1)
+        while True:
+            key = layout.release_key(self._pair, self._number + 1)
+            try:
                 self._found.append(self._parse(self._store.get(key), key))
-        except ObjectMissingError:
-            return tuple(self._found)
-        except DamagedError as error:
-            if not tolerant:
-                raise
-            if not self._told:
-                _LOG.error("a release can't be read; nothing goes because of it", error=str(error))
-            self._told = True
-            return tuple(self._found)
+            except ObjectMissingError:
+                return tuple(self._found)
+            except SignatureError as error:
+                _LOG.error("a release is forged and counts for nothing", error=str(error))
+            except DamagedError as error:
+                if not tolerant:
+                    raise
+                if not self._told:
+                    _LOG.error("a release can't be read; nothing goes because of it", error=str(error))
+                self._told = True
+                return tuple(self._found)
+            self._number += 1
 
     def _parse(self, data: bytes, key: str) -> Release:
         release = decode_release(data, key)
-        if (release.number, release.pair) != (len(self._found) + 1, self._pair):
+        if (release.number, release.pair) != (self._number + 1, self._pair):
             raise DamagedError(f"{key} is release {release.number} of pair {release.pair}")
         return release
 
@@ -55,7 +60,8 @@ class ReleaseReader:
         Raises errors of the store: it is then unknown whether the release is there; a second one does no harm.
         """
         while True:
-            release = replace(draft, number=len(self.refresh()) + 1, pair=self._pair)
+            self.refresh()
+            release = replace(draft, number=self._number + 1, pair=self._pair)
             data, key = encode_release(release), layout.release_key(self._pair, release.number)
             if self._store.put_if_absent(key, data) is Put.CREATED or self._store.get(key) == data:
                 self.refresh()

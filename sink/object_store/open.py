@@ -10,6 +10,7 @@ from sink.object_store.base import BadKeyError, ObjectStore
 from sink.object_store.file import FileStore
 from sink.object_store.keys import check_key
 from sink.object_store.settings import NOT_YET, StoreSettings
+from sink.object_store.signed import SignedStore
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _FORMS = "write s3://bucket/prefix or file:///folder"
@@ -18,8 +19,15 @@ _FORMS = "write s3://bucket/prefix or file:///folder"
 def open_store(url: str, settings: StoreSettings | None = None, *, place: str = "store url") -> ObjectStore:
     """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
 
-    Raises ConfigError; it names `place`, which is where the user wrote the URL.
+    Its documents are signed and checked as the settings say. Raises ConfigError; it names `place`, which is where the
+    user wrote the URL.
     """
+    settings = settings or StoreSettings()
+    return SignedStore(open_adapter(url, settings, place=place), settings)
+
+
+def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url") -> ObjectStore:
+    """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -47,7 +55,7 @@ def open_store(url: str, settings: StoreSettings | None = None, *, place: str = 
         # boto3 takes long to load, and a file store does without.
         from sink.object_store.s3 import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
-        return S3Store(parts.netloc, prefix, settings or StoreSettings(), url=url)
+        return S3Store(parts.netloc, prefix, settings, url=url)
     if parts.scheme in NOT_YET:
         raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", remedy=_FORMS)
     raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)

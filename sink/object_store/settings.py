@@ -24,7 +24,7 @@ MIN_PART_SIZE = 5 * _MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Settings of an S3 store; the file store needs none.
+    """Settings of an S3 store, and of signing; a file store needs only the latter.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
@@ -35,6 +35,8 @@ class StoreSettings:
 
     `checksums` when_required: only where S3 wants one (DeleteObjects); off: nowhere, so deletes go one by one. With
     `bucket_key` S3 asks KMS for a key of the bucket now and then, and not for one for each object.
+    A private key is named, not held: the file, or the variable of the environment, is read where something is signed.
+    `trusted_keys` are public keys, base64, separated by commas.
     Raises ConfigError that names the field.
     """
 
@@ -58,6 +60,10 @@ class StoreSettings:
     attempts: int = 5
     backoff_initial: float = 0.2
     backoff_max: float = 5.0
+    signing_key_file: str | None = None
+    signing_key_env: str | None = None
+    trusted_keys: str | None = None
+    require_signatures: bool = False
 
     def __post_init__(self) -> None:
         """Refuse combinations that can't work."""
@@ -87,6 +93,18 @@ class StoreSettings:
             raise ConfigError("backoff_max: below backoff_initial", remedy="raise backoff_max")
         if self.endpoint_url is not None:
             check_endpoint(self.endpoint_url)
+        self._check_signing()
+
+    def _check_signing(self) -> None:
+        if self.signing_key_file is not None and self.signing_key_env is not None:
+            raise ConfigError("signing_key_file, signing_key_env: both are set", remedy="set one of them")
+        if self.require_signatures and not self.trusted:
+            raise ConfigError("require_signatures: nobody is trusted", remedy="set trusted_keys to public keys")
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """The public keys of `trusted_keys`."""
+        return tuple(key.strip() for key in (self.trusted_keys or "").split(",") if key.strip())
 
     def _check_encryption(self) -> None:
         if self.kms_key_id is not None and not self.server_side_encryption.startswith("aws:kms"):

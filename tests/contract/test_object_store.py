@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from backup_avro.signature import Signer
 from controller.sandbox.s3 import S3Server
 from sink.object_store import (
     BadKeyError,
@@ -24,8 +25,8 @@ from sink.object_store import (
     StoreMissingError,
     StoreSettings,
     UploadInfo,
-    open_store,
 )
+from sink.object_store.open import open_adapter, open_store
 
 MIB = 1024 * 1024
 
@@ -61,8 +62,8 @@ def s3_backend(bucket: str, settings: StoreSettings, *, dates_uploads: bool = Tr
         return store._client.create_multipart_upload(Bucket=bucket, Key=store._root + key)
 
     return Backend(
-        open=lambda: open_store(f"s3://{bucket}/run+1/{secrets.token_hex(6)}", settings),
-        open_missing=lambda: open_store(f"s3://{bucket}-{secrets.token_hex(4)}/x", settings),
+        open=lambda: open_adapter(f"s3://{bucket}/run+1/{secrets.token_hex(6)}", settings),
+        open_missing=lambda: open_adapter(f"s3://{bucket}-{secrets.token_hex(4)}/x", settings),
         begin_upload=begin,
         dates_uploads=dates_uploads,
     )
@@ -77,9 +78,25 @@ def file_backend(tmp_path: Path) -> Backend:
         os.close(descriptor)
 
     return Backend(
-        open=lambda: open_store(tmp_path.as_uri()),
-        open_missing=lambda: open_store((tmp_path / "missing").as_uri()),
+        open=lambda: open_adapter(tmp_path.as_uri(), StoreSettings()),
+        open_missing=lambda: open_adapter((tmp_path / "missing").as_uri(), StoreSettings()),
         begin_upload=begin,
+    )
+
+
+@pytest.fixture
+def signed_backend(tmp_path: Path, file_backend: Backend) -> Backend:
+    """The same by way of a store that signs documents: all that is none passes through."""
+    (tmp_path / "key.pem").write_bytes((signer := Signer.generate()).pem())
+    settings = StoreSettings(
+        signing_key_file=str(tmp_path / "key.pem"), trusted_keys=signer.public, require_signatures=True
+    )
+    (tmp_path / "signed").mkdir()
+    root = (tmp_path / "signed").as_uri()
+    return Backend(
+        open=lambda: open_store(root, settings),
+        open_missing=lambda: open_store((tmp_path / "missing").as_uri(), settings),
+        begin_upload=lambda _, key: file_backend.begin_upload(open_adapter(root, settings), key),
     )
 
 
@@ -102,7 +119,7 @@ def moto_backend(moto_url: str) -> Backend:
     return s3_backend("contract", settings, dates_uploads=False)
 
 
-@pytest.fixture(params=["file", "seaweedfs", "moto"])
+@pytest.fixture(params=["file", "signed", "seaweedfs", "moto"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each backend in turn."""
     found: Backend = request.getfixturevalue(f"{request.param}_backend")

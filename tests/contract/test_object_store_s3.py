@@ -15,7 +15,8 @@ import pytest
 
 from backup_avro.errors import ConfigError
 from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings, open_store
+from sink.object_store import ObjectStore, Put, StoreDeniedError, StoreMissingError, StoreSettings
+from sink.object_store.open import open_adapter
 
 MIB = 1024 * 1024
 Opener = Callable[..., ObjectStore]
@@ -35,7 +36,7 @@ def seaweedfs(s3: S3Server) -> Iterator[Opener]:
             "multipart_threshold": 5 * MIB,
             "multipart_part_size": 5 * MIB,
         }
-        opened.append(open_store(f"s3://{s3.bucket}/{prefix}", StoreSettings(**(chosen | more))))
+        opened.append(open_adapter(f"s3://{s3.bucket}/{prefix}", StoreSettings(**(chosen | more))))
         return opened[-1]
 
     yield open_with
@@ -56,7 +57,7 @@ def moto_client(moto_url: str) -> Iterator[Any]:
 def open_on_moto(moto_url: str, bucket: str, **more: Any) -> ObjectStore:
     """A store at the root of a bucket of moto."""
     settings = StoreSettings(endpoint_url=moto_url, access_key_id="any", secret_access_key="thing", **more)
-    return open_store(f"s3://{bucket}", settings)
+    return open_adapter(f"s3://{bucket}", settings)
 
 
 def test_a_wrong_secret_is_denied(seaweedfs: Opener) -> None:
@@ -88,7 +89,7 @@ def test_a_wrong_bucket_is_missing(s3: S3Server) -> None:
     settings = StoreSettings(
         endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
     )
-    store = open_store("s3://no-such-bucket/x", settings)
+    store = open_adapter("s3://no-such-bucket/x", settings)
     with pytest.raises(StoreMissingError, match=rf"'no-such-bucket' at {s3.endpoint_url}: .*\(create the bucket"):
         store.probe("p")
     store.close()
@@ -190,8 +191,8 @@ def test_the_prefix_keeps_stores_apart(s3: S3Server) -> None:
         endpoint_url=s3.endpoint_url, access_key_id=s3.key.access_key, secret_access_key=s3.key.secret_key
     )
     base = secrets.token_hex(6)
-    one = open_store(f"s3://{s3.bucket}/{base}/pair", settings)
-    two = open_store(f"s3://{s3.bucket}/{base}/pair2/", settings)
+    one = open_adapter(f"s3://{s3.bucket}/{base}/pair", settings)
+    two = open_adapter(f"s3://{s3.bucket}/{base}/pair2/", settings)
     one.put_if_absent("x/1", b"one")
     two.put_if_absent("x/2", b"two")
     assert [info.key for info in one.list("")] == ["x/1"]
@@ -272,7 +273,7 @@ def test_headers_of_checksums(seaweedfs: Opener, checksums: str) -> None:
 @pytest.mark.parametrize(("style", "host"), [("path", "s3.example.org/bucket/"), ("virtual", "bucket.s3.example.org/")])
 def test_addresses(style: str, host: str) -> None:
     """The bucket is in the path or in the host name."""
-    store: Any = open_store(
+    store: Any = open_adapter(
         "s3://bucket",
         StoreSettings(
             endpoint_url="https://s3.example.org",

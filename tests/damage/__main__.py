@@ -4,6 +4,9 @@ Each input is one damage at a random place of a backup of three generations in a
 cut, inserted or swapped, objects, chain entries and claims swapped, replaced or deleted. `tandem verify` must find it;
 a restore must refuse, or warn, or not need it, and what it hands to Kafka until then must be what was stored. Exit
 code 0: so it was. 3: the seeds are printed for which it was not.
+
+With `--forgeries`, each input is one forgery by somebody who can write to the bucket and has no signing key, see
+`forgeries`; signatures are required, and heads of the chains are known.
 """
 
 from __future__ import annotations
@@ -15,40 +18,52 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from damage.judge import Outcome, judge
+from damage.forgeries import build_stage, forge
+from damage.judge import Fate, Outcome, judge, judge_forgery
 from damage.scene import build
 from damage.ways import damage
 
 _SHARE = 100
+
+Ending: TypeAlias = Outcome | Fate
 
 
 def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="damage", description=__doc__)
     parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--forgeries", type=int, default=0, help="so many forgeries instead")
     parser.add_argument("--first", type=int, default=1, help="the first seed; each stands for a hundred inputs")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    totals: collections.Counter[tuple[str, Outcome]] = collections.Counter()
-    seeds = range(arguments.first, arguments.first + max(1, arguments.inputs // _SHARE))
+    totals: collections.Counter[tuple[str, Ending]] = collections.Counter()
+    inputs, endings = (arguments.forgeries, Fate) if arguments.forgeries else (arguments.inputs, Outcome)
+    seeds = range(arguments.first, arguments.first + max(1, inputs // _SHARE))
+    work = partial(_play, play_forgeries if arguments.forgeries else play)
     bad = 0
     with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool:
-        for seed, counts, troubles in pool.imap_unordered(_play, [(s, min(_SHARE, arguments.inputs)) for s in seeds]):
+        for seed, counts, troubles in pool.imap_unordered(work, [(s, min(_SHARE, inputs)) for s in seeds]):
             totals.update(counts)
             for trouble in troubles:
                 bad += 1
                 _say(f"seed {seed}: {trouble}")
-    _table(totals)
-    _say(f"{totals.total()} damages in {time.perf_counter() - began:.0f} s: {bad} not detected")
+    _table(totals, endings)
+    what = "forgeries" if arguments.forgeries else "damages"
+    _say(f"{totals.total()} {what} in {time.perf_counter() - began:.0f} s: {bad} not detected")
     return 3 if bad else 0
 
 
-def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[tuple[str, Outcome]], list[str]]:
+def _play(
+    campaign: Callable[[int, int], tuple[Any, list[str]]], share: tuple[int, int]
+) -> tuple[int, collections.Counter[tuple[str, Ending]], list[str]]:
     seed, count = share
-    counts, troubles = play(seed, count)
+    counts, troubles = campaign(seed, count)
     return seed, counts, troubles
 
 
@@ -70,14 +85,34 @@ def play(seed: int, count: int) -> tuple[collections.Counter[tuple[str, Outcome]
     return counts, troubles
 
 
-def _table(totals: collections.Counter[tuple[str, Outcome]]) -> None:
-    heads = ["both", "verify", "older", "same", "bad"]
+def play_forgeries(seed: int, count: int) -> tuple[collections.Counter[tuple[str, Fate]], list[str]]:
+    """Forge the backup of a seed `count` times, one after the other; return what became of it, and what was bad."""
+    rng = random.Random(seed)
+    counts: collections.Counter[tuple[str, Fate]] = collections.Counter()
+    troubles = []
+    with tempfile.TemporaryDirectory(prefix="forgeries-") as name:
+        stage = build_stage(Path(name), seed)
+        fate, said = judge_forgery(stage.scene, stage.heads, by_head=True)
+        if fate is not Fate.BAD or "verify finds nothing; a restore says nothing" not in said:
+            troubles.append(f"the sound backup: {fate}, {said}")
+        for number in range(count):
+            done = forge(rng, stage)
+            fate, said = judge_forgery(stage.scene, stage.heads, by_head=done.by_head)
+            counts[done.kind, fate] += 1
+            if fate is Fate.BAD:
+                troubles.append(f"input {number}: {done.kind}, {done.what}: {said}")
+            done.undo()
+    return counts, troubles
+
+
+def _table(totals: collections.Counter[tuple[str, Ending]], endings: type[Outcome | Fate]) -> None:
+    heads = [one.name.lower() for one in endings]
     _say(f"{'':40}" + "".join(f"{head:>9}" for head in heads))
     for kind in sorted({kind for kind, _ in totals}):
-        _say(f"{kind:40}" + "".join(f"{totals[kind, outcome]:9}" for outcome in Outcome))
-    sums = {outcome: sum(count for (_, one), count in totals.items() if one is outcome) for outcome in Outcome}
-    _say(f"{'all':40}" + "".join(f"{sums[outcome]:9}" for outcome in Outcome))
-    for head, outcome in zip(heads, Outcome, strict=True):
+        _say(f"{kind:40}" + "".join(f"{totals[kind, outcome]:9}" for outcome in endings))
+    sums = {outcome: sum(count for (_, one), count in totals.items() if one is outcome) for outcome in endings}
+    _say(f"{'all':40}" + "".join(f"{sums[outcome]:9}" for outcome in endings))
+    for head, outcome in zip(heads, endings, strict=True):
         _say(f"{head}: {outcome.value}")
 
 

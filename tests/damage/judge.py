@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from build_backup import PAIR
 
 from backup_avro import layout
 from backup_avro.errors import TandemError
+from backup_avro.head import Head
 from damage.scene import Place, Row, Scene, rows
 from damage.ways import Damage
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.verify import check_one, load, numbers_of
+from spark_jobs.verify import check_one, load, missing_heads, numbers_of
 from spark_jobs.verify_plan import Finding
 
 
@@ -58,11 +60,40 @@ def _in_order(got: list[Row], known: list[Row]) -> bool:
     return all(any(row == one for one in rest) for row in got)
 
 
-def _verify(store: ObjectStore) -> str | None:
+class Fate(StrEnum):
+    """How a forgery ended; verify found each. All are good but for the last."""
+
+    REFUSED = "a restore refused before the first record"
+    STOPPED = "a restore stopped at a data object; all records until then were true ones"
+    UNNEEDED = "a restore did not need what was forged, and was whole"
+    BAD = "not detected"
+
+
+def judge_forgery(scene: Scene, heads: Sequence[Head], *, by_head: bool) -> tuple[Fate, str]:
+    """Return what became of a forgery, with signatures required and heads expected, and what was said of it.
+
+    Unless it is told by a head (`by_head`), verify has to find it without.
+    """
+    found = _verify(scene.store, heads if by_head else ())
+    said, handed = _restore(scene.store, heads)
+    if found is None:
+        return Fate.BAD, f"verify finds nothing; a restore says {said or 'nothing'}"
+    for place, got in handed.items():
+        if not _in_order(got, list(scene.originals[place].values()) if place in scene.originals else []):
+            return Fate.BAD, f"a restore hands on forged records of {place}, saying {said or 'nothing'}"
+    if handed == scene.sound:
+        return Fate.UNNEEDED, found
+    if said is None:
+        return Fate.BAD, f"a restore leaves out records and says nothing; verify: {found}"
+    return (Fate.STOPPED, said) if handed else (Fate.REFUSED, said)
+
+
+def _verify(store: ObjectStore, heads: Sequence[Head] = ()) -> str | None:
     """Return the first thing that verify finds."""
     try:
         reader = ChainReader(store, PAIR, whole=True)
         states, findings = load(reader, numbers_of(reader), strict=False)
+        findings += missing_heads(reader, heads)
         results = [check_one(store, check) for check in verify_plan.plan_objects(states)]
         for state in states:
             prefix = layout.data_prefix(PAIR, state.instance, state.number)
@@ -79,11 +110,15 @@ def _text(finding: Finding) -> str:
     return f"{finding.fault.value} {finding.where}: {finding.message}"
 
 
-def _restore(store: ObjectStore) -> tuple[str | None, dict[Place, list[Row]]]:
+def _restore(store: ObjectStore, heads: Sequence[Head] = ()) -> tuple[str | None, dict[Place, list[Row]]]:
     """Return what a restore says, None if nothing, and the rows that it hands on until then."""
     handed: dict[Place, list[Row]] = {}
     try:
-        plan = plan_of(ChainReader(store, PAIR), Options())
+        reader = ChainReader(store, PAIR)
+        reader.refresh(tolerant=True)
+        for head in heads:
+            reader.require(head)
+        plan = plan_of(reader, Options())
         for place, row in rows(store, plan):
             handed.setdefault(place, []).append(row)
     except TandemError as error:

@@ -14,7 +14,7 @@ from backup_avro.chain import Kind, Topic
 from backup_avro.container import Codec
 from backup_avro.record import Record, decode_body
 from sink.chain.reader import ChainReader
-from sink.object_store import ObjectStore, open_store
+from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.transcode.batch import Compression
 from sink.transcode.choice import best_transcoder
 from sink.transcode.reverse import build_batches
@@ -35,11 +35,12 @@ class Scene:
     folder: Path
     originals: dict[Place, dict[int, Row]]
     sound: dict[Place, list[Row]]
+    settings: StoreSettings
 
     @property
     def store(self) -> ObjectStore:
         """The store, opened afresh."""
-        return open_store(self.folder.as_uri())
+        return open_store(self.folder.as_uri(), self.settings)
 
     def files(self, kind: str) -> list[Path]:
         """Return the files of `objects`, `entries` or `claims`, in order of their names."""
@@ -54,12 +55,13 @@ class Scene:
         return sorted(found)
 
 
-def build(folder: Path, seed: int) -> Scene:
+def build(folder: Path, seed: int, settings: StoreSettings | None = None, *, pair: str = PAIR) -> Scene:
     """Make a backup of three generations: sealed, complete, and one that is being built."""
     rng = random.Random(seed)
     codec = list(Codec)[seed % len(Codec)]
-    store = open_store(folder.as_uri())
-    first = Backup.claim(store, topics=TOPICS, codec=codec)
+    settings = settings or StoreSettings()
+    store = open_store(folder.as_uri(), settings)
+    first = Backup.claim(store, topics=TOPICS, codec=codec, pair=pair)
     written: list[Record] = []
 
     def batch(topic: str, partition: int, low: int, high: int) -> list[Record]:
@@ -71,7 +73,7 @@ def build(folder: Path, seed: int) -> Scene:
     first.commit([*batch("orders", 1, 0, 12), *batch("users", 0, 10, 19)], journal=True)
     first.complete()
     first.commit(batch("orders", 0, 40, 50))
-    second = Backup.claim(store, topics=TOPICS, number=2, instance="b", codec=codec)
+    second = Backup.claim(store, topics=TOPICS, number=2, instance="b", codec=codec, pair=pair)
     both = [record for record in written if record.offset % 3 or record.offset > 30]
     second.commit(both)
     second.commit([*batch("orders", 1, 12, 20), *batch("users", 0, 19, 30)], journal=True)
@@ -83,16 +85,16 @@ def build(folder: Path, seed: int) -> Scene:
     if seed % 3 == 1:  # a large entry at the end is gzip
         config = {"cleanup.policy": "compact", "x": rng.randbytes(6000).hex()}
         second.commit(batch("users", 0, 30, 33), config={"users": config})
-    third = Backup.claim(store, topics=TOPICS, number=3, codec=codec)
+    third = Backup.claim(store, topics=TOPICS, number=3, codec=codec, pair=pair)
     again = [record for record in written if record.topic == "orders" and not record.partition and record.offset >= 60]
     third.commit([*again, *batch("orders", 0, 70, 75)])
     originals: dict[Place, dict[int, Row]] = {}
     for record in written:
         originals.setdefault((record.topic, record.partition), {})[record.offset] = row_of(record)
     handed: dict[Place, list[Row]] = {}
-    for place, row in rows(store, plan_of(ChainReader(store, PAIR), Options())):
+    for place, row in rows(store, plan_of(ChainReader(store, pair), Options())):
         handed.setdefault(place, []).append(row)
-    return Scene(folder=folder, originals=originals, sound=handed)
+    return Scene(folder=folder, originals=originals, sound=handed, settings=settings)
 
 
 def row_of(record: Record) -> Row:

@@ -63,6 +63,7 @@ _ELSEWHERE = (
     "controller.setup",
     "sink.object_store.file",
     "sink.object_store.probing",
+    "sink.object_store.signed",
     "sink.source.cluster",
     "sink.source.connection",
     "sink.source.msk",

@@ -319,7 +319,9 @@ def test_a_model_built_in_code_is_checked_as_well() -> None:
 def test_what_is_no_text(tmp_path: Path) -> None:
     """A variable may hold any bytes, and an escape in YAML half a character: both are named with their places."""
     path = tmp_path / "tandem.yaml"
-    path.write_text('pair: shop\nkafka: {bootstrap.servers: "a:9092", client.id: "x\\ud800"}\nstore: {root: s3://b/p}\n')
+    path.write_text(
+        'pair: shop\nkafka: {bootstrap.servers: "a:9092", client.id: "x\\ud800"}\nstore: {root: s3://b/p}\n'
+    )
     with pytest.raises(ConfigError) as caught:
         load(path, {"TANDEM_STORE__REGION": "eu\udcff"})
     assert "tandem.yaml:2: kafka.client.id: is not UTF-8 text" in str(caught.value)

@@ -28,6 +28,7 @@ from sink.object_store import (
     UploadInfo,
     open_store,
 )
+from sink.object_store.open import open_adapter
 
 MIB = 1024 * 1024
 SECRET = "wJalrXUtnFEMI-K7MDENG"
@@ -664,7 +665,7 @@ def test_a_rejected_request_is_permanent(server: TinyS3, store: ObjectStore) -> 
 @pytest.fixture
 def multipart(server: TinyS3) -> Iterator[Any]:
     """A store that was told that multipart uploads are sound here; parts of 5 MiB."""
-    opened: Any = open_store(
+    opened: Any = open_adapter(
         "s3://bucket", settings_for(server.url, multipart_threshold=5 * MIB, multipart_part_size=5 * MIB)
     )
     opened._multipart = True

@@ -1,0 +1,360 @@
+"""Heads: an entry that is known to have been written, held against what the store has now."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+from sights import listening, message, sight
+
+from backup_avro import layout
+from backup_avro.coordination import CoordinationMessage
+from backup_avro.errors import ConfigError, DamagedError
+from backup_avro.fold import Generation
+from backup_avro.head import Head, RolledBackError, longest
+from backup_avro.signature import SignatureError, Signer
+from controller import heads
+from controller.cli.main import run
+from controller.coordination import Bulletin
+from controller.overview import overview
+from controller.verdict import Fault
+from sink.chain.reader import ChainReader
+from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.source_options import parse_options, store_options
+from spark_jobs.state import Wish
+from spark_jobs.state_choice import find
+from spark_jobs.verify import missing_heads
+from spark_jobs.verify_plan import Fault as Mismatch
+
+SHA = "ab" * 32
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store in memory."""
+    return MemoryStore()
+
+
+def backup(store: ObjectStore, number: int = 1, instance: str = "a") -> Backup:
+    """A complete generation of five entries."""
+    found = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance=instance)
+    found.commit(records("orders", 0, range(10)))
+    found.complete()
+    found.commit(records("orders", 0, range(10, 12)))
+    return found
+
+
+def head_of(state: Generation) -> Head:
+    """The head of a state."""
+    return Head.of(state)
+
+
+def entry(seq: int, number: int = 1) -> str:
+    """The key of an entry."""
+    return layout.entry_key(PAIR, number, seq)
+
+
+def test_a_head_is_a_text_and_back() -> None:
+    """As `describe` shows it and --expect-head takes it; a claim is entry 0."""
+    head = Head(generation=7, seq=42, sha256=SHA)
+    assert Head.parse("--expect-head", f" {head}\n") == head
+    assert Head.parse("--expect-head", f"7:0:{SHA}").seq == 0
+    numbers = ("0:42", "7:-1", "7:042", "7")
+    for wrong in ("", "7:42", f"7:42:{SHA[:-1]}", f"7:42:{SHA.upper()}", *(f"{number}:{SHA}" for number in numbers)):
+        with pytest.raises(ConfigError, match=r"--expect-head .* is no head"):
+            Head.parse("--expect-head", wrong)
+
+
+def test_the_longest_head_of_each_generation_is_kept() -> None:
+    """Messages come in any order, and old ones stay on the topic."""
+    known: dict[int, Head] = {}
+    for number, seq in ((1, 5), (1, 3), (2, 1), (1, 9)):
+        longest(known, Head(generation=number, seq=seq, sha256=SHA))
+    assert {head.generation: head.seq for head in known.values()} == {1: 9, 2: 1}
+
+
+def test_a_store_that_has_the_entry_is_right_however_far_it_went_on(store: MemoryStore) -> None:
+    """Of a head that somebody wrote down, nothing but its own number is asked."""
+    it = backup(store)
+    before = head_of(it.writer.state)
+    claim = Head(generation=1, seq=0, sha256=head_of(ChainReader(store, PAIR).load(1, upto=0)).sha256)
+    it.commit(records("orders", 0, range(12, 14)))
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    for head in (before, claim, head_of(it.writer.state)):
+        reader.require(head)
+
+
+def test_an_older_or_another_state_is_told(store: MemoryStore) -> None:
+    """The entry is gone, or another one has its number, or the chain ends before it, or can't be read at all."""
+    it = backup(store)
+    head = head_of(it.writer.state)
+    another = replace(head, sha256=SHA)
+    reader = ChainReader(store, PAIR)
+    with pytest.raises(RolledBackError, match="is another one than is known to have been written"):
+        reader.require(another)
+    store.delete([entry(3), entry(4)])
+    reader.refresh()
+    with pytest.raises(RolledBackError, match="is not in the chain any more"):
+        reader.require(head)
+    store.delete([entry(5)])
+    with pytest.raises(RolledBackError, match="is not there, but is known to have been written"):
+        reader.require(head)
+    found = missing_heads(reader, [head, replace(head, generation=9)])
+    assert [(one.generation, one.fault) for one in found] == [(1, Mismatch.HEAD), (9, Mismatch.HEAD)]
+
+
+def test_a_chain_that_cannot_be_read_holds_no_head(store: MemoryStore) -> None:
+    """Its last entry may be there: what it says can't be told from what it was made to say."""
+    head = head_of(backup(store).writer.state)
+    store.objects[entry(2)] = b"{}"
+    reader = ChainReader(store, PAIR)
+    reader.refresh(tolerant=True)
+    with pytest.raises(DamagedError, match="field v is missing"):
+        reader.require(head)
+
+
+def test_who_has_read_a_chain_does_not_take_an_older_one_for_it(store: MemoryStore) -> None:
+    """A running instance looks from time to time; then the generation counts for nothing until the entry is back."""
+    it = backup(store)
+    backup(store, 2, "b")
+    reader = ChainReader(store, PAIR)
+    assert [state.number for state in reader.refresh(tolerant=True)] == [1, 2]
+    newest = store.objects.pop(entry(it.writer.state.seq))
+    seen = [[state.number for state in reader.refresh(tolerant=True)] for _ in range(60)]
+    assert (seen[0], seen[-1]) == ([1, 2], [2])
+    assert isinstance(reader.damaged[1], RolledBackError)
+    for _ in range(70):  # looked at again, and still an older one
+        reader.refresh(tolerant=True)
+    assert 1 in reader.damaged
+    store.objects[entry(it.writer.state.seq)] = newest
+    for _ in range(60):
+        back = reader.refresh(tolerant=True)
+    assert [state.number for state in back] == [1, 2]
+
+
+def test_a_chain_that_was_written_anew_is_another_one(store: MemoryStore) -> None:
+    """The number is taken again, by an entry of another content: the hash tells, at whatever length."""
+    it = backup(store)
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    store.delete([entry(5)])
+    anew = Backup(store, it.writer, it.topics, positions=it.positions)
+    anew.restart("x")
+    anew.commit(records("orders", 0, range(12, 15)))
+    for _ in range(60):
+        reader.refresh(tolerant=True)
+    assert 1 in reader.damaged
+
+
+def published(state: Generation, **fields: object) -> CoordinationMessage:
+    """A heartbeat with a head."""
+    found = message(instance="a", at=1, generation=state.number, chain_seq=state.seq, details=heads.details(state))
+    return replace(found, **fields)  # type: ignore[arg-type]  # the caller names fields
+
+
+def test_messages_publish_heads_and_junk_is_none(store: MemoryStore) -> None:
+    """The topic is open to whoever may write to it, and to older releases."""
+    state = backup(store).writer.state
+    assert heads.head_in(published(state)) == head_of(state)
+    for wrong in (
+        published(state, details={}),
+        published(state, details={heads.DETAIL: "no hash"}),
+        published(state, generation=None),
+        published(state, chain_seq=None),
+        published(state, generation=0),
+        published(state, chain_seq=-1),
+    ):
+        assert heads.head_in(wrong) is None
+
+
+def test_the_board_and_a_listener_remember_heads_of_the_pair(store: MemoryStore) -> None:
+    """Of the two instances alone, and the longest one, whatever is heard later."""
+    state = backup(store).writer.state
+    newest, older = published(state), published(state, chain_seq=2)
+    board = Bulletin(pair=newest.pair, me="a", peer="b", incarnation="x")
+    foreign = published(state, instance="somebody", chain_seq=99)
+    for one in (newest, older, foreign):
+        board.take(one, live=True, now_mono=0.0)
+    assert board.heads() == (head_of(state),)
+    assert listening(newest, older, foreign).heads(["a", "b"]) == (head_of(state),)
+
+
+def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
+    """A later entry, another one, a generation that nobody claimed; of what can't be seen nothing is said."""
+    state = backup(store).writer.state
+    head = head_of(state)
+    later, another, unknown = replace(head, seq=6), replace(head, sha256=SHA), replace(head, generation=2)
+    assert heads.missing([head, replace(head, seq=3)], [state], newest=1) == ()
+    assert heads.missing([unknown, later], [state], newest=1) == (later, unknown)
+    assert heads.missing([another], [state], newest=1) == (another,)
+    assert heads.missing([unknown], [state], newest=2) == ()
+
+
+def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:
+    """Worst first, after what can't be read at all."""
+    head = head_of(backup(store).writer.state)
+    seen = replace(sight(store, heard_s={"a": 1.0, "b": 1.0}), lost_heads=(replace(head, seq=9),))
+    problem = overview(seen).problems[0]
+    assert problem.fault is Fault.ROLLED_BACK
+    assert "entry 9 of generation 1 was published and is not in the store" in problem.message
+
+
+def signed(folder: Path) -> tuple[str, StoreSettings]:
+    """A root and settings that sign and require it."""
+    signer = Signer.generate()
+    (folder / "key.pem").write_bytes(signer.pem())
+    (folder / "store").mkdir()
+    return (folder / "store").as_uri(), StoreSettings(
+        signing_key_file=str(folder / "key.pem"), trusted_keys=signer.public, require_signatures=True
+    )
+
+
+def test_a_restore_does_not_fall_back_from_what_is_forged(tmp_path: Path) -> None:
+    """From a damaged generation it takes an older one with a warning; who forges wants just that."""
+    root, settings = signed(tmp_path)
+    store = open_store(root, settings)
+    backup(store)
+    second = backup(store, 2, "b")
+    (tmp_path / "store" / entry(second.writer.state.seq + 1, 2)).write_text('{"v":1}')
+    with pytest.raises(SignatureError, match=r"generation 2: .* is not signed.*to take another generation"):
+        find(ChainReader(store, PAIR), Wish())
+    found = find(ChainReader(store, PAIR), Wish(generation=1))
+    assert [state.number for state in found.generations] == [1]
+    assert "is not signed" in found.damaged[2]
+
+
+def test_a_release_and_a_pause_that_nobody_signed_move_nothing(tmp_path: Path) -> None:
+    """A forged release would let go of the last copy of a deleted topic."""
+    from backup_avro.pause import Pause, encode_pause  # noqa: PLC0415 - for this test alone
+    from backup_avro.release import Release, encode_release  # noqa: PLC0415 - likewise
+    from sink.chain.pauses import PauseReader  # noqa: PLC0415 - likewise
+    from sink.chain.releases import ReleaseReader  # noqa: PLC0415 - likewise
+
+    root, settings = signed(tmp_path)
+    plain, store = open_store(root), open_store(root, settings)
+    release = Release(
+        number=1, pair=PAIR, topic="t", topic_id="i", partitions=None, through=9, at=1, by="me", reason=""
+    )
+    plain.put_if_absent(layout.release_key(PAIR, 1), encode_release(release))
+    plain.put_if_absent(
+        layout.pause_key(PAIR, 1), encode_pause(Pause(number=1, pair=PAIR, at=1, until=2, by="me", reason=""))
+    )
+    assert ReleaseReader(plain, PAIR).refresh() == (release,)
+    assert ReleaseReader(store, PAIR).refresh() == ()
+    own = ReleaseReader(store, PAIR).append(replace(release, reason="again"))
+    assert own.number == 2
+    assert ReleaseReader(store, PAIR).refresh(tolerant=True) == (own,)
+    assert PauseReader(store, PAIR).refresh() is None
+
+
+# --- the command line ---
+
+
+def test_keys_are_made_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The private one goes to a new file for its owner alone, the public one to stdout, and nothing more."""
+    path = tmp_path / "a.pem"
+    assert run(["signing-key", "generate", str(path), "-o", "json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Signer.of_pem(path.read_bytes(), "it").public == made["public"]
+    assert run(["signing-key", "show", str(path)]) == 0
+    assert capsys.readouterr().out.split() == [made["public"], "#", made["id"]]
+    assert run(["signing-key", "generate", str(path)]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert run(["signing-key", "generate", str(tmp_path / "none" / "a.pem")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+    assert run(["signing-key", "show", str(tmp_path / "none.pem")]) == 2
+    assert "none.pem: No such file" in capsys.readouterr().err
+
+
+def config(folder: Path, root: str, signing: str) -> str:
+    """A configuration file."""
+    path = folder / "a.yaml"
+    path.write_text(
+        f"pair: {PAIR}\ntopics: {{include: [orders]}}\nkafka: {{bootstrap.servers: '127.0.0.1:1'}}\n"
+        f"store: {{root: '{root}'}}\nsigning: {signing}\n"
+    )
+    return str(path)
+
+
+def test_the_configuration_says_who_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inline and in a file, with comments; `describe` shows the head of what they have signed, and refuses the rest."""
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    root, settings = signed(tmp_path)
+    head = head_of(backup(open_store(root, settings)).writer.state)
+    (tmp_path / "trusted").write_text(f"# who writes\n\n{settings.trusted_keys}  # a\n")
+    file = config(tmp_path, root, f"{{trusted_file: {tmp_path}/trusted, require: true}}")
+    assert run(["describe", "1", "-c", file]) == 0
+    assert f"head       {head}" in capsys.readouterr().out
+    assert run(["signing-key", "show", "-c", file]) == 2
+    assert "has no signing key" in capsys.readouterr().err
+    other = Signer.generate().public
+    assert run(["describe", "1", "-c", config(tmp_path, root, f"{{trusted: ['{other}'], require: true}}")]) == 3
+    assert "which signing.trusted does not hold" in capsys.readouterr().err
+    file = config(tmp_path, root, f"{{trusted_file: {tmp_path}/trusted, require: true}}")
+    for content, said in (("nonsense", "trusted:1: 'nonsense' is no public key"), ("# nobody", "no public key, and")):
+        (tmp_path / "trusted").write_text(content)
+        assert run(["describe", "1", "-c", file]) == 2
+        assert said in capsys.readouterr().err
+    assert run(["describe", "1", "-c", config(tmp_path, root, "{trusted_file: /none/trusted}")]) == 2
+    assert "signing.trusted_file: /none/trusted: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("signing", "said"),
+    [
+        ("{require: true}", "a.yaml:5: signing.require: nobody is trusted"),
+        ("{key_file: /a, key_env: B}", "signing.key_env: signing.key_file is set as well"),
+        ("{trusted: [AAAA]}", "is not a public key"),
+        ("{trustd: []}", "unknown key; did you mean"),
+    ],
+)
+def test_wrong_signing_settings_are_told_with_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], signing: str, said: str
+) -> None:
+    """Before anything is opened."""
+    assert run(["config", "validate", "-c", config(tmp_path, tmp_path.as_uri(), signing)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_verify_says_what_goes_with_its_new_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody trusted, no head, and a comparison of keys that reads no chain's end."""
+    monkeypatch.delenv("TANDEM_CONFIG", raising=False)
+    file = config(tmp_path, tmp_path.as_uri(), "{}")
+    for options, said in (
+        (["--require-signature"], "--require-signature: nobody is trusted"),
+        (["--expect-head", "7"], "--expect-head '7' is no head"),
+        (["--against-topic", "--expect-head", f"1:1:{SHA}"], "--expect-head goes with the reading of chains"),
+        (["--layout", "connector", "--require-signature"], "--require-signature"),
+    ):
+        assert run(["verify", "-c", file, *options]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_the_data_source_takes_trust_as_options(tmp_path: Path) -> None:
+    """What a notebook reads is as sure as what a command restores, and the options say so again to every task."""
+    root, settings = signed(tmp_path)
+    backup(open_store(root, settings))
+    options = {"root": root, "pair": PAIR, "store.require_signatures": "true"}
+    trusting = parse_options({**options, "store.trusted_keys": str(settings.trusted_keys)})
+    reader = trusting.reader()
+    assert isinstance(reader, ChainReader)
+    assert [state.number for state in reader.refresh()] == [1]
+    assert store_options(trusting.address.settings) == {
+        "store.trusted_keys": str(settings.trusted_keys),
+        "store.require_signatures": "true",
+    }
+    other = parse_options({**options, "store.trusted_keys": Signer.generate().public}).reader()
+    assert isinstance(other, ChainReader)
+    with pytest.raises(SignatureError, match=r"which signing.trusted does not hold"):
+        other.refresh()
