@@ -10,6 +10,7 @@ from backup_avro.layout import check_name
 from controller import log
 from controller.config import Config
 from controller.observation import Policy
+from sink.encryption.settings import EncryptionSettings
 from sink.merge_plan import MergeRules
 from sink.object_store import StoreSettings, open_store
 from sink.object_store.base import ObjectStore
@@ -26,7 +27,7 @@ def store_of(config: Config) -> ObjectStore:
 
 
 def store_settings(config: Config) -> StoreSettings:
-    """Return the store's settings, secrets in the clear inside."""
+    """Return the store's settings, secrets in the clear inside, and where keys of data objects are."""
     store = config.store
 
     def reveal(name: str) -> str | None:
@@ -45,6 +46,7 @@ def store_settings(config: Config) -> StoreSettings:
         kms_key_id=store.kms_key_id,
         connect_timeout=store.connect_timeout.total_seconds(),
         read_timeout=store.read_timeout.total_seconds(),
+        encryption=EncryptionSettings(**config.encryption.model_dump()),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from backup_avro.errors import ConfigError
+from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 
 _MIB = 1024 * 1024
 MIN_PART_SIZE = 5 * _MIB
@@ -15,7 +16,7 @@ MIN_PART_SIZE = 5 * _MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Settings of an S3 store; the file store needs none.
+    """Settings of an S3 store; the file store needs none but `encryption`, Tandem's own of data objects.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
@@ -45,6 +46,7 @@ class StoreSettings:
     attempts: int = 5
     backoff_initial: float = 0.2
     backoff_max: float = 5.0
+    encryption: EncryptionSettings = UNENCRYPTED
 
     def __post_init__(self) -> None:
         """Refuse combinations that can't work."""
