@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from backup_avro import sealing
 from backup_avro.chain import Part, StoredObject, sha256_hex
-from backup_avro.envelope import Stretch, is_encrypted
+from backup_avro.envelope import is_encrypted
 from backup_avro.errors import DamagedError
 from backup_avro.selection import PartitionSelection
 from sink.encryption.key_ring import NO_KEYS, KeyRing, Seal
@@ -93,10 +94,8 @@ def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
         if is_encrypted(data):
             raise DamagedError(f"{item.key} is encrypted, but the chain says that it is not", remedy=_REMEDY)
         return data
-    try:
+    with _named(item):
         return sealing.open_whole(item.envelope, keys.data_key(item.key, item.envelope), data, name=item.key)
-    except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", remedy=error.remedy or _REMEDY) from error
 
 
 def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> Plain:
@@ -107,17 +106,21 @@ def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> 
     envelope = item.envelope
     if envelope is None:
         return store.get(item.key, start=start, end=end)
-    try:
+    with _named(item):
         stretch = envelope.stretch(item.bytes, start, end)
         data_key = keys_of(store).data_key(item.key, envelope)
-        data = store.get(item.key, start=stretch.start, end=stretch.end)
-        _check_length(item, len(data), stretch)
+    data = store.get(item.key, start=stretch.start, end=stretch.end)
+    with _named(item):
+        if len(data) != stretch.end - stretch.start:
+            raise DamagedError(f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}")
         plain = sealing.open_chunks(envelope, data_key, data, name=item.key, stored=item.bytes, first=stretch.first)
-    except DamagedError as error:
-        raise DamagedError(f"{item.key}: {error}", remedy=error.remedy or _REMEDY) from error
     return plain[start - stretch.plain : end - stretch.plain]
 
 
-def _check_length(item: StoredObject, found: int, stretch: Stretch) -> None:
-    if found != stretch.end - stretch.start:
-        raise DamagedError(f"it ends at byte {stretch.start + found}, the chain says {item.bytes}")
+@contextmanager
+def _named(item: StoredObject) -> Iterator[None]:
+    """Have damage say which object it is of."""
+    try:
+        yield
+    except DamagedError as error:
+        raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error

@@ -27,6 +27,7 @@ from spark_jobs.restore import restore
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_target import Target
+from spark_jobs.source_options import store_options
 from spark_jobs.sweep import sweeper
 from spark_jobs.sweep_plan import SweepRules
 from spark_jobs.verify import verify
@@ -120,6 +121,9 @@ def test_rotated_merged_swept_and_restored(
     (plan,) = report.plan.topics
     rows = consume(kafka.bootstrap, [f"{topic}.back"]).rows
     assert state_of(rows) == writer.state({item.key.partition: item.end for item in plan.partitions})
+
+    where = {"root": pair.root, "pair": pair.name, **store_options(address.settings)}
+    assert spark.read.format("kafka_backup").options(**where).load().count() == len(rows)
 
     seen = 0
     for info in pair.store.list(f"{pair.name}/"):

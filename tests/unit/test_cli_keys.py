@@ -90,3 +90,14 @@ def test_what_is_needed_is_shown_also_where_no_key_can_be_read(
     found = json.loads(printed.out)
     assert found["current"] is None
     assert len(found["uses"]) == 3
+
+
+def test_an_instance_does_not_begin_without_its_key(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line that names the setting, before anything is asked of the brokers, and nothing stored."""
+    (config.parent / "new").write_text("no key")
+    before = sorted(config.parent.glob("store/**/*"))
+    assert run(["run", "-c", str(config), "--set", "instance=a"]) == 2
+    printed = capsys.readouterr()
+    assert f"encryption.key_file: {config.parent / 'new'} holds no key" in printed.err
+    assert "no key" not in printed.err.replace("holds no key", "")
+    assert sorted(config.parent.glob("store/**/*")) == before
