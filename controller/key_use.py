@@ -1,4 +1,4 @@
-"""Which keys the objects of each generation need. Pure."""
+"""Which keys the objects of each generation need, and whether they are at hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from backup_avro.errors import ConfigError
 from backup_avro.fold import Generation
+from sink.encryption.key_ring import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,14 @@ class KeyUse:
     objects: int
     bytes: int
     at_hand: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySight:
+    """Keys as they are where a command runs whose configuration names some. `unreadable` is why they can't be read."""
+
+    uses: tuple[KeyUse, ...]
+    unreadable: str | None = None
 
 
 def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tuple[KeyUse, ...]:
@@ -46,3 +56,12 @@ def key_use(generations: Iterable[Generation], at_hand: Collection[str]) -> tupl
             for key_id in sorted(objects)
         ]
     return tuple(sorted(found, key=lambda one: one.generation))
+
+
+def look_at_keys(keys: KeyRing, generations: Iterable[Generation]) -> KeySight | None:
+    """Read the keys that the configuration names; None if it names none: then nobody means to open anything here."""
+    try:
+        at_hand = keys.places()
+    except ConfigError as error:
+        return KeySight(uses=key_use(generations, ()), unreadable=str(error))
+    return KeySight(uses=key_use(generations, at_hand)) if at_hand else None

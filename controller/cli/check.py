@@ -69,12 +69,15 @@ def check(
     the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
 
     CRITICAL is what keeps records from being backed up or restored, WARNING everything else that `tandem status` calls
-    a problem. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
+    a problem; and, where the configuration names keys, those that can't be read and those that are needed and not
+    named. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
     """
     from controller import check as rules  # noqa: PLC0415 - likewise
+    from controller.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
+    from sink.encryption.objects import keys_of  # noqa: PLC0415 - likewise
 
     limits = _limits(
         lag=(lag_warning, lag_critical),
@@ -86,11 +89,12 @@ def check(
     settings = load(context, config, overrides)
     store = store_for_looking(settings)
     try:
-        found = overview(look(settings, store, s3_only=s3_only))
+        sight = look(settings, store, s3_only=s3_only)
+        found, keys = overview(sight), look_at_keys(keys_of(store), sight.generations)
         ran = outcomes.latest_of_each(store, settings.pair)
     finally:
         store.close()
-    report = rules.check(found, ran, limits)
+    report = rules.check(found, ran, limits, keys=keys)
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
     else:

@@ -101,3 +101,22 @@ def test_an_instance_does_not_begin_without_its_key(config: Path, capsys: pytest
     assert f"encryption.key_file: {config.parent / 'new'} holds no key" in printed.err
     assert "no key" not in printed.err.replace("holds no key", "")
     assert sorted(config.parent.glob("store/**/*")) == before
+
+
+def test_check_warns_of_keys_that_are_not_at_hand(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of those that the configuration should name; where it names none, nobody means to open anything."""
+
+    def warned(*options: str) -> list[str]:
+        run(["check", "-c", str(config), "--s3-only", "-o", "json", *options])
+        found = json.loads(capsys.readouterr().out)
+        return [one["message"] for one in found["findings"] if "key" in one["message"]]
+
+    assert warned() == [f"generation 1 needs key {key_id(OTHER)}, which is not at hand"]
+    assert warned("--set", f"encryption.decrypt_key_files={config.parent / 'old'}") == []
+    (config.parent / "new").unlink()
+    (message,) = warned()
+    assert "no such file" in message
+    settings = yaml.safe_load(config.read_text())
+    del settings["encryption"]
+    config.write_text(yaml.safe_dump(settings))
+    assert warned() == []
