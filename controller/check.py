@@ -14,6 +14,7 @@ from typing import Final
 
 from backup_avro.outcome import Outcome, OutcomeKind
 from controller.cli.output import duration
+from controller.key_use import KeySight
 from controller.overview import GenerationStatus, Overview, State, moment
 from controller.verdict import Fault
 
@@ -87,10 +88,21 @@ class Report:
     figures: tuple[Figure, ...]
 
 
-def check(found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Report:
-    """Return what is to be reported of one look. `ran` are the last verification and the last drill."""
+def check(
+    found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits, *, keys: KeySight | None = None
+) -> Report:
+    """Return what is to be reported of one look. `ran` are the last verification and the last drill.
+
+    Without `keys` nobody asks whether what is encrypted could be opened.
+    """
     figures = tuple(_figures(found, ran, limits))
-    findings = [*_faults(found), *_paused(found), *_exceeded(figures, found), *_runs(found.at, ran, limits)]
+    findings = [
+        *_faults(found),
+        *_paused(found),
+        *_exceeded(figures, found),
+        *_runs(found.at, ran, limits),
+        *_keys(keys),
+    ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return Report(
         severity=findings[0].severity if findings else Severity.OK,
@@ -118,6 +130,25 @@ def _paused(found: Overview) -> Iterator[Finding]:
             fault=None,
             message=f"paused by {pause.by} for another {duration(pause.left_s)}{why}",
             remedy="`tandem resume` ends it",
+        )
+
+
+def _keys(keys: KeySight | None) -> Iterator[Finding]:
+    """A key that is lost, or was taken out too early, is best found before somebody has to restore."""
+    if keys is None:
+        return
+    messages = [f"keys can't be read: {keys.unreadable}"] if keys.unreadable is not None else []
+    messages += [
+        f"generation {use.generation} needs key {use.key_id}, which is not at hand"
+        for use in keys.uses
+        if not use.at_hand and keys.unreadable is None
+    ]
+    for message in messages:
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=message,
+            remedy="name the key in the `encryption` section; `tandem keys` shows which are needed",
         )
 
 

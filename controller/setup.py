@@ -20,6 +20,7 @@ from controller.coordination import Bulletin, CoordinationTopic
 from controller.guard import GuardedCluster
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
+from sink.encryption.objects import keys_of
 from sink.object_store.base import ObjectStore
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
@@ -54,6 +55,10 @@ def set_up(
     me = config.require_instance()
     _LOG.info("starting", store=store.url, brokers=config.kafka["bootstrap.servers"])
     _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
+    keys = keys_of(store)
+    _persist(stop, "KMS", lambda: keys.check(config.pair))
+    if keys.encrypts:
+        _LOG.info("new objects are encrypted", key=keys.current())
     props: dict[str, Value] = dict(config.kafka.reveal())
     admin = ClusterAdmin(props)
     # With less patience than later on, so that a wrong address is told soon.

@@ -13,6 +13,7 @@ from backup_avro.signature import parse_public
 from controller import log
 from controller.config import Config
 from controller.observation import Policy
+from sink.encryption.settings import EncryptionSettings
 from sink.merge_plan import MergeRules
 from sink.object_store import StoreSettings, open_store
 from sink.object_store.base import ObjectStore
@@ -29,7 +30,7 @@ def store_of(config: Config) -> ObjectStore:
 
 
 def store_settings(config: Config) -> StoreSettings:
-    """Return the store's settings, secrets in the clear inside."""
+    """Return the store's settings, secrets in the clear inside, and where keys of data objects are."""
     store = config.store
 
     def reveal(name: str) -> str | None:
@@ -54,6 +55,7 @@ def store_settings(config: Config) -> StoreSettings:
         signing_key_env=config.signing.key_env,
         trusted_keys=",".join(trusted_keys(config)) or None,
         require_signatures=config.signing.require,
+        encryption=EncryptionSettings(**config.encryption.model_dump()),
     )
 
 

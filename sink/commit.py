@@ -9,22 +9,30 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 import structlog
 
 from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
 from backup_avro.errors import TransientError
 from sink.chain.writer import ChainWriter, StoppedError
-from sink.meters import NOBODY, Meters
+from sink.encryption.errors import KeyUnavailableError
+from sink.encryption.objects import new_seal
+from sink.meters import NOBODY, Meters, Target
 from sink.object_store.base import ObjectStore, StoreTransientError, put_new
 from sink.roll import Assembly
 from sink.topics import Cluster
 
 _LOG = structlog.get_logger()
+_T = TypeVar("_T")
 _RETRY_S = 1.0
+_REFUSALS: Final[Mapping[Target, str]] = {
+    "store": "store does not take an object",
+    "kms": "the KMS gives no key for an object",
+}
 _UPLOADS = 4
 
 
@@ -177,25 +185,30 @@ class Committer:
 
     def _upload(self, assembly: Assembly) -> StoredObject:
         """Build an object and store it. Its bytes are let go of as soon as the store has them."""
-        built = assembly.build()
-        key = built.item.key
+        key = assembly.key
+        built = assembly.build(self._insist(key, "kms", lambda: new_seal(self._store, key)))
         began = time.monotonic()
+        self._insist(key, "store", lambda: put_new(self._store, key, built.data))
+        self._meters.uploaded(time.monotonic() - began)
+        return built.item
+
+    def _insist(self, key: str, who: Target, step: Callable[[], _T]) -> _T:
+        """Do what an object waits for until it works: all else would lose its records."""
         told = False
         while True:
             try:
-                put_new(self._store, key, built.data)
-            except StoreTransientError as error:
+                done = step()
+            except (StoreTransientError, KeyUnavailableError) as error:
                 if not told:
-                    _LOG.warning("store does not take an object, trying until it does", key=key, error=str(error))
+                    _LOG.warning(f"{_REFUSALS[who]}, trying until it does", key=key, error=str(error))
                 told = True
-                self._meters.retried("store")
+                self._meters.retried(who)
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError(f"stopped while uploading {key}") from error
             else:
-                self._meters.uploaded(time.monotonic() - began)
                 if told:
-                    _LOG.info("store has taken the object", key=key)
-                return built.item
+                    _LOG.info("store has taken the object" if who == "store" else "there is a key again", key=key)
+                return done
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
         """Return the topic ids that are not what their names stand for any more."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Task
+from sink.encryption.objects import Canvas, Plain, keys_of, new_seal, open_object, read_range, stored_object
 from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
 from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
 
@@ -188,17 +189,18 @@ class Merger:
         if self._stopped.is_set():
             raise _StoppedError
         found = self._fetch(piece for group in output.groups for piece in group)
-        data = bytearray(job.header)
+        key = self._name(job, output)
+        seal = new_seal(self._store, key)
+        canvas = Canvas(seal, key=key, size=len(job.header) + sum(map(len, found.values())))
+        canvas.write(job.header)
         parts = []
         for group in output.groups:
-            start = len(data)
+            start = canvas.at
             for piece in group:
-                data += found.pop((piece.item.key, piece.part.start))
-            parts.append(_joined(group, data, start, hashed=output.place is not None))
-        key = self._name(job, output)
-        item = StoredObject(
-            key=key, journal=output.place is not None, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
-        )
+                canvas.write(found.pop((piece.item.key, piece.part.start)))
+            parts.append(_joined(group, canvas, start, hashed=output.place is not None))
+        data = canvas.finish()
+        item = stored_object(data, key=key, journal=output.place is not None, parts=tuple(parts), seal=seal)
         put_new(self._store, key, data)
         return item
 
@@ -213,33 +215,36 @@ class Merger:
             *where, topic=topic, partition=first.key.partition, first=first.first, last=last.last, nonce=nonce
         )
 
-    def _fetch(self, pieces: Iterable[Piece]) -> dict[tuple[str, int], bytes]:
+    def _fetch(self, pieces: Iterable[Piece]) -> dict[tuple[str, int], Plain]:
         """Read pieces and check them: those of journals one by one, other objects as a whole."""
-        found: dict[tuple[str, int], bytes] = {}
+        found: dict[tuple[str, int], Plain] = {}
         by_item: dict[str, list[Piece]] = {}
         for piece in pieces:
             by_item.setdefault(piece.item.key, []).append(piece)
         for wanted in by_item.values():
             item = wanted[0].item
-            if all(piece.part.sha256 is not None for piece in wanted):
+            if item.separable:
                 for run in _runs(wanted):
-                    data = self._get(item, run[0].part.start, run[-1].part.end)
+                    data = self._read_run(item, run)
                     for piece in run:
                         body = data[piece.part.start - run[0].part.start : piece.part.end - run[0].part.start]
-                        _check(item, sha256_hex(body) == piece.part.sha256)
+                        _check(item, item.envelope is not None or sha256_hex(body) == piece.part.sha256)
                         found[item.key, piece.part.start] = body
             else:
-                data = self._get(item, 0, item.bytes)
-                _check(item, sha256_hex(data) == item.sha256)
+                data = self._read_whole(item)
                 for piece in wanted:
                     found[item.key, piece.part.start] = data[piece.part.start : piece.part.end]
         return found
 
-    def _get(self, item: StoredObject, start: int, end: int) -> bytes:
-        try:
-            return self._store.get(item.key, start=start, end=end)
-        except ObjectMissingError as error:
-            raise DamagedError(f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+    def _read_run(self, item: StoredObject, run: list[Piece]) -> Plain:
+        with _present(item):
+            return read_range(self._store, item, run[0].part.start, run[-1].part.end)
+
+    def _read_whole(self, item: StoredObject) -> Plain:
+        with _present(item):
+            data = self._store.get(item.key, start=0, end=item.bytes)
+        _check(item, sha256_hex(data) == item.sha256)
+        return open_object(keys_of(self._store), item, data)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -284,13 +289,21 @@ def _over(state: Generation) -> bool:
     return state.sealed or state.clearing is not None
 
 
+@contextmanager
+def _present(item: StoredObject) -> Iterator[None]:
+    try:
+        yield
+    except ObjectMissingError as error:
+        raise DamagedError(f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+
+
 def _check(item: StoredObject, intact: bool) -> None:
     if not intact:
         raise DamagedError(f"{item.key} does not hold what the chain says", remedy=_REMEDY)
 
 
-def _joined(group: tuple[Piece, ...], data: bytearray, start: int, *, hashed: bool) -> Part:
-    """Return what follows one on another in `data` from `start` on as one part."""
+def _joined(group: tuple[Piece, ...], canvas: Canvas, start: int, *, hashed: bool) -> Part:
+    """Return what was written to `canvas` from `start` on as one part."""
     parts = [piece.part for piece in group]
     return replace(
         parts[0],
@@ -300,9 +313,9 @@ def _joined(group: tuple[Piece, ...], data: bytearray, start: int, *, hashed: bo
         min_timestamp=min(part.min_timestamp for part in parts),
         max_timestamp=max(part.max_timestamp for part in parts),
         start=start,
-        end=len(data),
+        end=canvas.at,
         scan=None if parts[0].scan is None else max(part.scan or 0 for part in parts),
-        sha256=sha256_hex(memoryview(data)[start:]) if hashed else None,
+        sha256=canvas.sha256(start) if hashed else None,
         largest=largest_of(parts),
     )
 

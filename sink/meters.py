@@ -8,7 +8,7 @@ from typing import Literal
 
 from backup_avro.chain import Entry
 
-Target = Literal["store", "brokers"]
+Target = Literal["store", "brokers", "kms"]
 
 
 def _nothing(*_: object) -> None:

@@ -17,6 +17,7 @@ from backup_avro.offer import Offer, encode_offer
 from sink import clock
 from sink.base import BaseLane
 from sink.chain.writer import now_ms
+from sink.encryption.objects import new_seal
 from sink.lanes import Board, Source
 from sink.object_store.base import ObjectStore, put_new
 from sink.roll import Roller
@@ -185,7 +186,7 @@ class _Reading:
 
     def _flush(self) -> None:
         for assembly in self._board.roller.cut(self, max_objects=2):
-            built = assembly.build()
+            built = assembly.build(new_seal(self._store, assembly.key))
             put_new(self._store, built.item.key, built.data)
             self._stored.append(built.item)
 

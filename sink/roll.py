@@ -17,8 +17,10 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
+from backup_avro.chain import Part, PartitionKey, StoredObject
 from backup_avro.container import Codec, encode_block, encode_header
+from sink.encryption.key_ring import Seal
+from sink.encryption.objects import Canvas, stored_object
 from sink.transcode.segment import Segment
 
 LaneKey = tuple[PartitionKey, int | None]
@@ -107,14 +109,12 @@ class _Lane:
         self.blocks = deque(done)
         return sum(len(block) for block in done)
 
-    def move_into(self, data: bytearray, at: int) -> int:
-        """Copy all blocks to `data` from `at` on, let go of each, and return where they end. After `finish`."""
+    def move_to(self, canvas: Canvas) -> None:
+        """Write all blocks to `canvas` and let go of each. After `finish`."""
         while self.blocks:
             block = self.blocks.popleft()
             assert isinstance(block, bytes)
-            data[at : at + len(block)] = block
-            at += len(block)
-        return at
+            canvas.write(block)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,16 +131,19 @@ class Assembly:
         """Bytes held, as far as was known at the cut."""
         return len(self.header) + sum(lane.held for _, lanes in self.groups for _, lane in lanes)
 
-    def build(self) -> BuiltObject:
-        """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them."""
+    def build(self, seal: Seal | None = None) -> BuiltObject:
+        """Put the object together, once all of its blocks are compressed. For any thread, once: it lets go of them.
+
+        With a `seal` it is encrypted.
+        """
         size = len(self.header) + sum(lane.finish() for _, lanes in self.groups for _, lane in lanes)
-        data = bytearray(size)  # of its final size: one that grows is copied again and again
-        data[: len(self.header)] = self.header
-        end = len(self.header)
+        canvas = Canvas(seal, key=self.key, size=size)
+        canvas.write(self.header)
         parts = []
         for key, lanes in self.groups:
             for scan, lane in lanes:
-                start, end = end, lane.move_into(data, end)
+                start = canvas.at
+                lane.move_to(canvas)
                 parts.append(
                     Part(
                         key=key,
@@ -151,15 +154,14 @@ class Assembly:
                         min_timestamp=lane.min_timestamp,
                         max_timestamp=lane.max_timestamp,
                         start=start,
-                        end=end,
+                        end=canvas.at,
                         scan=scan,
-                        sha256=sha256_hex(memoryview(data)[start:end]) if self.journal else None,
+                        sha256=canvas.sha256(start) if self.journal else None,
                         largest=lane.largest,
                     )
                 )
-        item = StoredObject(
-            key=self.key, journal=self.journal, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts)
-        )
+        data = canvas.finish()
+        item = stored_object(data, key=self.key, journal=self.journal, parts=tuple(parts), seal=seal)
         return BuiltObject(item=item, data=data)
 
 

@@ -16,6 +16,7 @@ from backup_avro import layout
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
+from sink.encryption.objects import keys_of
 from sink.object_store import ObjectStore
 from sink.offers import RangeTask, put_offer, read_range
 from sink.source.fetcher import RawFetcher
@@ -86,6 +87,7 @@ class CatchUp:
         kept all ranges of three rounds in a row from being read.
         """
         began = time.monotonic()
+        keys_of(self._store).check(self._pair)
         state = self._wait_for_one(number, wait_s, tell)
         read: list[Read] = []
         failed = fruitless = 0

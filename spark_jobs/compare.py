@@ -21,6 +21,7 @@ from backup_avro.spans import spans
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
+from sink.encryption.objects import keys_of, require_keys
 from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
 from sink.transcode.segment import Segment
@@ -149,6 +150,7 @@ def against_topic(
         )
         if wanted is not None:
             _check_wanted(wanted, selection.partitions)
+        require_keys(reader.store, selection.partitions)
         by_number = {state.number: state for state in states}
         comparable, not_compared = _live(cluster, selection.partitions)
         not_compared |= dict.fromkeys(selection.incomplete, "no complete generation has read it through")
@@ -317,6 +319,7 @@ def against_generation(
                 )
         if first.claim.cluster_id != second.claim.cluster_id:
             raise RefusedError(f"generations {older} and {newer} are of different clusters")
+        keys_of(reader.store).require((*first.objects.values(), *second.objects.values()))
         tasks, not_compared = _overlap(first, second, address)
         found = _run(spark, tasks, _compare_generations, tell)
     return Compared(

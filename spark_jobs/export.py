@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from backup_avro.errors import ConfigError, PermanentError, RefusedError
 from sink.chain import pins
+from sink.encryption.objects import require_keys
 from spark_jobs import source_plan, state_choice
 from spark_jobs.latest import latest_per_key
 from spark_jobs.source import FORMAT, register
@@ -65,6 +66,7 @@ def prepare(options: Mapping[str, str]) -> Planned:
     found = state_choice.find(reader, parsed.wish, tolerant=parsed.wish.generation is not None)
     selection = found.select(wanted=parsed.wants, removed=bool(parsed.named))
     source_plan.plan(selection, replace(parsed, latest_per_key=False))
+    require_keys(parsed.address.open(), selection.partitions)
     return Planned(options=options, found=found, selection=selection)
 
 

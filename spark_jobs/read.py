@@ -1,14 +1,15 @@
 """Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
 
 Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
-slices of it, or, for whoever wants little of many journals, that of a journal's part.
+slices of it, or, for whoever wants little of many journals, that of a journal's part. What is encrypted is opened in
+between; its chunks vouch for themselves.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -25,6 +26,7 @@ from backup_avro.record_v1 import Modern, decoder_for, layout_of
 from backup_avro.selection import Slice
 from backup_avro.spans import spans
 from backup_avro.varint import LONG_MAX
+from sink.encryption.objects import Plain, keys_of, open_object, read_range
 from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreSettings, open_store
 from sink.transcode.choice import best_bodies
 
@@ -109,28 +111,37 @@ class ObjectReader:
         self._store = store
         self._cache_bytes = cache_bytes
         self._apart = apart
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._kept: OrderedDict[str, Plain] = OrderedDict()
         self._headers: dict[int, Header] = {}
 
-    def fetch(self, item: StoredObject) -> bytes:
-        """Return the whole object. DamagedError if size or SHA-256 differ from the chain's, MissingObjectError."""
-        data = self._kept.get(item.key)
-        if data is not None:
+    def fetch(self, item: StoredObject) -> Plain:
+        """Return the whole object, decrypted. DamagedError if size or SHA-256 differ from the chain's.
+
+        Also raises MissingObjectError, and errors of keys.
+        """
+        kept = self._kept.get(item.key)
+        if kept is not None:
             self._kept.move_to_end(item.key)
-            return data
-        data = self._get(item, 0, None)
+            return kept
+        with self._present(item):
+            stored = self._store.get(item.key)
         if self._connector is None:
-            check_bytes(item, data)
-        elif len(data) != item.bytes or sha256_hex(data) != item.sha256:
+            check_bytes(item, stored)
+        elif len(stored) != item.bytes or sha256_hex(stored) != item.sha256:
             raise DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
-        self._kept[item.key] = data
+        data = self._kept[item.key] = open_object(keys_of(self._store), item, stored)
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
             self._kept.popitem(last=False)
         return data
 
-    def _get(self, item: StoredObject, start: int, end: int | None) -> bytes:
+    def _range(self, item: StoredObject, start: int, end: int) -> Plain:
+        with self._present(item):
+            return read_range(self._store, item, start, end)
+
+    @contextmanager
+    def _present(self, item: StoredObject) -> Iterator[None]:
         try:
-            return self._store.get(item.key, start=start, end=end)
+            yield
         except ObjectMissingError as error:
             if self._connector is not None:
                 raise MissingObjectError(f"{item.key} was deleted since it was first read", remedy=_STILL) from error
@@ -147,9 +158,9 @@ class ObjectReader:
         Raises DamagedError that names the object.
         """
         item, part = piece.item, piece.part
-        if self._apart and part.sha256 is not None:
-            data = self._get(item, part.start, part.end)
-            if sha256_hex(data) != part.sha256:
+        if self._apart and item.separable:
+            data = self._range(item, part.start, part.end)
+            if item.envelope is None and sha256_hex(data) != part.sha256:
                 raise DamagedError(
                     f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
                 )
@@ -180,7 +191,7 @@ class ObjectReader:
         found = self._headers.get(piece.generation)
         if found is None:
             first = min(part.start for part in piece.item.parts)
-            found = self._headers[piece.generation] = open_container(self._get(piece.item, 0, first))
+            found = self._headers[piece.generation] = open_container(self._range(piece.item, 0, first))
         return found
 
 
@@ -198,7 +209,7 @@ def check_bytes(item: StoredObject, data: bytes) -> None:
         raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=_RESTORE_IT)
 
 
-def open_container(data: bytes) -> Header:
+def open_container(data: Plain) -> Header:
     """Decode an object's header. DamagedError unless its schema is today's `AvroKafkaRecord`."""
     header = decode_header(data)
     if _decoder(header.schema_json) is not decode_body:

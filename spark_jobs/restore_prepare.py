@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from backup_avro.errors import RefusedError, TandemError
 from sink.chain.reader import ChainReader
+from sink.encryption.objects import require_keys
 from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_fit, restore_plan
@@ -80,6 +81,7 @@ def prepare(
         return restore_plan.shaped(fitted, options.shape, targets, count=options.partitions, append=options.append)
 
     plan = _exactly(reader, options, options.exactly, finish) if options.exactly else finish(plan_of(reader, options))
+    require_keys(reader.store, (item for topic in plan.topics for item in topic.partitions))
     targets = look(plan)
     names = {topic.target for topic in plan.topics}
     rivals = [state for state in unfinished if names & state.targets.keys()]

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from backup_avro.errors import ConfigError
 from backup_avro.spans import spans
+from sink.encryption.objects import require_keys
 from spark_jobs import arrow, state_choice
 from spark_jobs.arrow import Run
 from spark_jobs.latest import winners
@@ -89,6 +90,7 @@ class KafkaBackupReader(DataSourceReader):
         # Nobody reads what the planning process prints: a newer state that can't be read is an error, unless named.
         found = state_choice.find(reader, options.wish, tolerant=options.wish.generation is not None)
         selection = found.select(wanted=options.wants, removed=bool(options.named))
+        require_keys(options.address.open(), selection.partitions)
         return [_Partition(task) for task in plan(selection, options, self._scope)] or [_Partition(None)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - PySpark hands back what it was given

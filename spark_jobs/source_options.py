@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +15,14 @@ from backup_avro.errors import ConfigError
 from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
 from sink.chain.reader import ChainReader
+from sink.encryption.settings import EncryptionSettings
 from sink.object_store import StoreSettings
 from spark_jobs.connector import ConnectorReader, refuse_states
 from spark_jobs.read import StoreAddress
 from spark_jobs.state import Wish
 
 STORE_PREFIX: Final = "store."
+KEYS_PREFIX: Final = "encryption."
 #: Tasks that a small backup is cut into at least, if its objects are large enough: a laptop's cores, several times.
 MIN_PARTITIONS: Final = 16
 #: The largest time (ms) that Spark's microseconds hold.
@@ -155,13 +157,14 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """
     given = {name.lower(): value for name, value in options.items()}
     store = {name.removeprefix(STORE_PREFIX): given.pop(name) for name in list(given) if name.startswith(STORE_PREFIX)}
+    keys = {name.removeprefix(KEYS_PREFIX): given.pop(name) for name in list(given) if name.startswith(KEYS_PREFIX)}
     path = given.pop("path", None)
     root = given.get("root", path)
     unknown = sorted(given.keys() - {name.lower() for name in _OWN})
     if unknown:
         raise ConfigError(
             f"kafka_backup: unknown option {unknown[0]!r}",
-            remedy=f"known are {', '.join(_OWN)} and {STORE_PREFIX}* (fields of the store's settings)",
+            remedy=f"known are {', '.join(_OWN)}, {STORE_PREFIX}* (fields of the store's settings) and {KEYS_PREFIX}*",
         )
     reading = _reading(given)
     if reading is not None and given.get("pair"):
@@ -170,8 +173,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     for name, value in (("root", root), ("pair", pair)):
         if not value:
             raise ConfigError(f"kafka_backup: option {name!r} is missing", remedy=f'add .option("{name}", …)')
+    settings = replace(parse_store(store), encryption=parse_keys(keys))
     found = SourceOptions(
-        address=StoreAddress(root=str(root), settings=parse_store(store), connector=reading),
+        address=StoreAddress(root=str(root), settings=settings, connector=reading),
         pair=str(pair),
         wish=_wish(given),
         topics=frozenset(_items(given.get("topics", ""))),
@@ -338,7 +342,7 @@ def _time(name: str, text: str | None) -> int | None:
 
 def parse_store(options: Mapping[str, str]) -> StoreSettings:
     """Return store settings from text. ConfigError names the option, never its value."""
-    known = {item.name: item for item in fields(StoreSettings)}
+    known = {item.name: item for item in fields(StoreSettings) if item.name != "encryption"}
     values: dict[str, object] = {}
     for name, text in options.items():
         if name not in known:
@@ -353,6 +357,19 @@ def parse_store(options: Mapping[str, str]) -> StoreSettings:
     return StoreSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
 
 
+def parse_keys(options: Mapping[str, str]) -> EncryptionSettings:
+    """Return where keys are, from text; lists are separated by commas. ConfigError names the option."""
+    known = {item.name: item for item in fields(EncryptionSettings)}
+    values: dict[str, str | tuple[str, ...]] = {}
+    for name, text in options.items():
+        if name not in known:
+            raise ConfigError(
+                f"kafka_backup: unknown option {KEYS_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
+            )
+        values[name] = tuple(_items(text)) if known[name].default == () else text
+    return EncryptionSettings(**values)  # type: ignore[arg-type]  # by the default of each field
+
+
 #: By the first word of a field's type; all others are texts.
 _CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
     "bool": lambda text: _TRUE[text.lower()],
@@ -364,7 +381,13 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], object]]] = {
 def store_options(settings: StoreSettings) -> dict[str, str]:
     """Return the options that `parse_store` makes these settings of; what is as by default is left out."""
     values = {item.name: (getattr(settings, item.name), item.default) for item in fields(settings)}
+    keys = settings.encryption
+    del values["encryption"]
     return {
+        f"{KEYS_PREFIX}{item.name}": value if isinstance(value, str) else ",".join(value)
+        for item in fields(keys)
+        if (value := getattr(keys, item.name))
+    } | {
         f"{STORE_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
         for name, (value, default) in values.items()
         if value is not None and value != default

@@ -175,7 +175,7 @@ def _task(slices: Sequence[Slice], *, apart: bool) -> ReadTask:
 def _little(group: Sequence[Slice]) -> bool:
     """Whether less than half of a journal is wanted, so that fetching its parts one by one is cheaper."""
     item = group[0].item
-    return item.journal and all(piece.part.sha256 for piece in group) and 2 * _part_bytes(group) < item.bytes
+    return item.separable and 2 * _part_bytes(group) < item.bytes
 
 
 def _part_bytes(group: Iterable[Slice]) -> int:

@@ -23,6 +23,7 @@ from backup_avro.selection import whole
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
+from sink.encryption.objects import keys_of
 from sink.object_store import ObjectStore
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, PIN_OWNER
@@ -120,6 +121,11 @@ class Sweeper:
         A pin keeps what is read, so it is put first, and then the chain is looked at again.
         """
         outcomes = []
+        tasks = [task for sweep in plan.sweeps for task in sweep.tasks]
+        keys = keys_of(self._store)
+        if write:
+            keys.check(self._pair)
+        keys.require(piece.item for task in tasks for piece in task.pieces)
         for sweep in plan.sweeps:
             pinned = [sweep.generation] if write else []
             with pins.held(self._store, self._pair, pinned, owner=PIN_OWNER):

@@ -18,7 +18,7 @@ pin). Journals and objects that reach beyond the horizon are read, but left alon
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backup_avro.chain import Opening, Part, PartitionKey, StoredObject
 from backup_avro.checkpoint import Request
@@ -205,4 +205,4 @@ def _below(found: Iterable[tuple[StoredObject, Part]], horizon: int) -> tuple[Pi
 
 
 def _alone(item: StoredObject, part: Part) -> StoredObject:
-    return StoredObject(key=item.key, journal=item.journal, bytes=item.bytes, sha256=item.sha256, parts=(part,))
+    return replace(item, parts=(part,))

@@ -29,6 +29,15 @@ from backup_avro.container import (
 )
 from backup_avro.errors import DamagedError
 from backup_avro.spans import spans
+from sink.encryption.objects import (
+    Canvas,
+    Plain,
+    keys_of,
+    new_seal,
+    open_object,
+    read_range,
+    stored_object,
+)
 from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
 from spark_jobs.keys import remembered
@@ -102,10 +111,10 @@ class _Source:
         self._store = store
         sync = bytes.fromhex(task.opening.sync)
         self.header = decode_header(encode_header(codec=Codec(task.opening.codec), sync=sync))
-        self._last: tuple[str, bytes] = ("", b"")
+        self._last: tuple[str, Plain] = ("", b"")
 
-    def blocks(self, piece: Piece) -> Iterator[tuple[bytes, Block, bytes]]:
-        """Yield (stored bytes, block, its uncompressed body)."""
+    def blocks(self, piece: Piece) -> Iterator[tuple[Plain, Block, bytes]]:
+        """Yield (bytes of the Avro file, block, its uncompressed body)."""
         data, first = self._data(piece)
         part = piece.part
         try:
@@ -125,24 +134,25 @@ class _Source:
         except DamagedError as error:
             raise DamagedError(f"{piece.item.key}: {error}", remedy=error.remedy) from error
 
-    def _data(self, piece: Piece) -> tuple[bytes, int]:
-        """Return checked bytes that hold the part, and at which byte of the object they begin."""
+    def _data(self, piece: Piece) -> tuple[Plain, int]:
+        """Return checked bytes that hold the part, and at which byte of the Avro file they begin."""
         item, part = piece.item, piece.part
         if self._last[0] == item.key:
             return self._last[1], 0
         try:
-            if part.sha256 is None:
-                data = self._store.get(item.key)
-                check_bytes(item, data)
+            if not item.separable:
+                stored = self._store.get(item.key)
+                check_bytes(item, stored)
+                data = open_object(keys_of(self._store), item, stored)
                 self._last = (item.key, data)
                 return data, 0
-            data = self._store.get(item.key, start=part.start, end=part.end)
+            data = read_range(self._store, item, part.start, part.end)
         except ObjectMissingError as error:
             raise MissingObjectError(
                 f"{item.key} is in the chain, but not in the store {self._store.url}",
                 remedy="`tandem verify` says what else is missing",
             ) from error
-        if sha256_hex(data) != part.sha256:
+        if item.envelope is None and sha256_hex(data) != part.sha256:
             raise DamagedError(
                 f"{item.key}: bytes {part.start} to {part.end} are not what the chain says",
                 remedy="`tandem verify` says what else is damaged",
@@ -280,7 +290,7 @@ class _Writer:
         self._body_bytes = 0
         self._part: _OpenPart | None = None
 
-    def copy(self, blocks: Iterator[tuple[bytes, Block, bytes]], masks: Sequence[int], part: Part) -> None:
+    def copy(self, blocks: Iterator[tuple[Plain, Block, bytes]], masks: Sequence[int], part: Part) -> None:
         """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
         for (data, block, body), mask in zip(blocks, masks, strict=True):
             kept = 0
@@ -331,17 +341,13 @@ class _Writer:
             last=self._parts[-1].last,
             nonce=secrets.token_hex(8),
         )
-        put_new(self._store, key, self._data)
-        self._stored.append(
-            StoredObject(
-                key=key,
-                journal=False,
-                bytes=len(self._data),
-                sha256=sha256_hex(self._data),
-                parts=tuple(self._parts),
-            )
-        )
-        self._data, self._parts = bytearray(self._header), []
+        seal = new_seal(self._store, key)
+        canvas = Canvas(seal, key=key, size=len(self._data))
+        canvas.write(self._data)
+        parts, self._data, self._parts = tuple(self._parts), bytearray(self._header), []
+        data = canvas.finish()
+        put_new(self._store, key, data)
+        self._stored.append(stored_object(data, key=key, journal=False, parts=parts, seal=seal))
 
     def finish(self) -> list[StoredObject]:
         """Store the rest and return all objects."""

@@ -13,6 +13,7 @@ from backup_avro.fold import Generation
 from backup_avro.head import Head
 from sink.chain import pins
 from sink.chain.reader import ChainReader
+from sink.encryption.objects import keys_of
 from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes
@@ -74,6 +75,7 @@ def verify(
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
+        keys_of(store).require(check.item for check in checks)
         left: list[ObjectCheck] = []
         if sampling is not None:
             checks, left = verify_plan.sample(checks, sampling)
@@ -188,4 +190,4 @@ def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
         return verify_plan.missing(check)
     except DamagedError as error:
         return verify_plan.unreadable(check, error)
-    return verify_plan.check_object(check, data)
+    return verify_plan.check_object(check, data, keys_of(store))

@@ -16,6 +16,8 @@ from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
 from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
+from sink.encryption.key_ring import NO_KEYS, KeyRing
+from sink.encryption.objects import open_object
 from spark_jobs.read import check_bytes, open_container
 from spark_jobs.seen import Seen
 
@@ -299,17 +301,22 @@ def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
     return _failed(check, Fault.CHECKSUM, str(error), 0)
 
 
-def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
-    """Return what is wrong with an object's bytes: checksum first, then the container, then every record."""
+def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
+    """Return what is wrong with an object's bytes: checksum, encryption, the container, then every record.
+
+    Raises MissingKeyError and errors of the KMS: those say nothing about the object.
+    """
     try:
-        check_bytes(check.item, data)
+        check_bytes(check.item, stored)
+        data = open_object(keys, check.item, stored)
     except DamagedError as error:
-        return _failed(check, Fault.CHECKSUM, str(error.args[0]).removeprefix(check.item.key + " "), len(data))
+        told = str(error.args[0]).removeprefix(check.item.key).lstrip(": ")
+        return _failed(check, Fault.CHECKSUM, told, len(stored))
     try:
         header = open_container(data)
         _check_header(header, check.opening)
     except DamagedError as error:
-        return _failed(check, Fault.CONTAINER, str(error), len(data))
+        return _failed(check, Fault.CONTAINER, str(error), len(stored))
     records = tombstones = 0
     findings: list[Finding] = []
     for part in check.item.parts:
@@ -327,7 +334,7 @@ def check_object(check: ObjectCheck, data: bytes) -> ObjectResult:
         tombstones += seen.tombstones
     return ObjectResult(
         generation=check.generation,
-        bytes=len(data),
+        bytes=len(stored),
         records=records,
         tombstones=tombstones,
         findings=tuple(findings),

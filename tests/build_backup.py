@@ -39,6 +39,7 @@ from backup_avro.container import Codec, encode_block, encode_header
 from backup_avro.record import Record, TimestampType, encode
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim, now_ms
+from sink.encryption.objects import Canvas, keys_of, new_seal, stored_object
 from sink.object_store import ObjectStore, Put
 
 PAIR = "shop"
@@ -269,7 +270,7 @@ class Backup:
                     start=start,
                     end=len(data),
                     scan=scan,
-                    sha256=sha256_hex(data[start:]) if journal else None,
+                    sha256=sha256_hex(data[start:]) if journal and not keys_of(self.store).encrypts else None,
                     largest=max(len(encode(record)) for record in batch),
                 )
             )
@@ -283,8 +284,12 @@ class Backup:
                 *owner, topic=topic, partition=partition, first=parts[0].first, last=parts[0].last, nonce=nonce
             )
         )
-        assert self.store.put_if_absent(key, bytes(data)) is Put.CREATED
-        return StoredObject(key=key, journal=journal, bytes=len(data), sha256=sha256_hex(data), parts=tuple(parts))
+        seal = new_seal(self.store, key)
+        canvas = Canvas(seal, key=key, size=len(data))
+        canvas.write(data)
+        stored = canvas.finish()
+        assert self.store.put_if_absent(key, bytes(stored)) is Put.CREATED
+        return stored_object(stored, key=key, journal=journal, parts=tuple(parts), seal=seal)
 
     def append(self, kind: Kind, **fields: object) -> Entry:
         """Append an entry of any kind; `fields` are those of Entry."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from backup_avro.chain import GroupOffset, Topic
+from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
 from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
 
@@ -34,6 +35,7 @@ class MemoryStore:
     after: Fault = no_fault
     objects: dict[str, bytes] = field(default_factory=dict)
     log: list[tuple[str, str]] = field(default_factory=list)
+    keys: KeyRing = NO_KEYS
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property

@@ -24,6 +24,7 @@ from backup_avro.selection import Selection, select, select_cut
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
+from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.object_store import ObjectStore
@@ -336,7 +337,8 @@ class World:
         ]
         assert rows[0] == rows[1]
         checks = plan_objects([swept])
-        found = [it for check in checks for it in check_object(check, self.swept.store.get(check.item.key)).findings]
+        store = self.swept.store
+        found = [it for check in checks for it in check_object(check, store.get(check.item.key), store.keys).findings]
         assert [*found, *check_state(swept)] == []
 
     def _latest(self, copy: Copy, states: list[Generation]) -> Latest:
@@ -409,9 +411,10 @@ HISTORIES = st.lists(_STEPS, min_size=6, max_size=24).map(
 )
 
 
-def play(ops: Iterable[Op]) -> World:
-    """Play a history and look at everything after each sweep, and at the end."""
+def play(ops: Iterable[Op], keys: KeyRing = NO_KEYS) -> World:
+    """Play a history, look at everything after each sweep and at the end. What is swept is encrypted with `keys`."""
     world = World()
+    world.swept.store.keys = keys
     for op in ops:
         world.do(op)
         if op[0] in {"sweep", "delete", "tidy"}:

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from backup_avro.envelope import Envelope
+
 JsonObject = dict[str, Any]
 
 
@@ -52,7 +54,8 @@ class Part:
 
     `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
     these bytes: a journal's parts have one, so that a part can be read and checked without the others. No record is
-    larger than `largest` bytes, as a batch has it uncompressed; None: not known.
+    larger than `largest` bytes, as a batch has it uncompressed; None: not known. Of an encrypted object these are the
+    plain bytes, and there is no hash: its chunks vouch for themselves, and a hash would confirm a guess.
     """
 
     key: PartitionKey
@@ -81,18 +84,32 @@ def largest_of(parts: Iterable[Part]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one."""
+    """A data object; `parts` are in (topic, partition, offset) order. A journal holds many partitions, others one.
+
+    `bytes` and `sha256` are those of what is stored, which is encrypted if there is an `envelope`.
+    """
 
     key: str
     journal: bool
     bytes: int
     sha256: str
     parts: tuple[Part, ...]
+    envelope: Envelope | None = None
 
     @property
     def records(self) -> int:
         """Number of records in all parts, live or not."""
         return sum(part.records for part in self.parts)
+
+    @property
+    def plain_bytes(self) -> int:
+        """Bytes of the Avro file. DamagedError: no encrypted object has the size that this one is said to have."""
+        return self.bytes if self.envelope is None else self.envelope.plain_size(self.bytes)
+
+    @property
+    def separable(self) -> bool:
+        """Whether each part can be read and checked without the others, as those of journals can."""
+        return self.journal and (self.envelope is not None or all(part.sha256 is not None for part in self.parts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -36,6 +37,7 @@ from backup_avro.chain import (
     iso,
 )
 from backup_avro.compression import gunzip, gzip
+from backup_avro.envelope import Envelope
 from backup_avro.errors import DamagedError, NewerFormatError
 from backup_avro.integers import is_int64
 
@@ -169,13 +171,27 @@ def _dump_clearing(clearing: Clearing) -> JsonObject:
 
 def dump_object(item: StoredObject) -> JsonObject:
     """Return the JSON form of a data object."""
-    return {
+    document: JsonObject = {
         "key": item.key,
         "journal": item.journal,
         "bytes": item.bytes,
         "sha256": item.sha256,
         "parts": [_dump_part(part) for part in item.parts],
     }
+    if item.envelope is not None:
+        document["envelope"] = _dump_envelope(item.envelope)
+    return document
+
+
+def _dump_envelope(envelope: Envelope) -> JsonObject:
+    document: JsonObject = {
+        "key_id": envelope.key_id,
+        "chunk_size": envelope.chunk_size,
+        "data_key": base64.b64encode(envelope.data_key).decode(),
+    }
+    if envelope.wrapping_key:
+        document["wrapping_key"] = base64.b64encode(envelope.wrapping_key).decode()
+    return document
 
 
 def _dump_part(part: Part) -> JsonObject:
@@ -381,15 +397,32 @@ def _at(text: str, where: str) -> int:
 def load_object(document: object, where: str) -> StoredObject:
     """Parse the JSON form of a data object."""
     fields = Fields(document, f"{where}: object")
+    envelope = fields.take("envelope", dict, None)
     item = StoredObject(
         key=fields.take("key", str),
         journal=fields.take("journal", bool),
         bytes=fields.take("bytes", int),
         sha256=fields.take("sha256", str),
         parts=tuple(_load_part(part, where) for part in fields.take("parts", list)),
+        envelope=None if envelope is None else _load_envelope(envelope, where),
     )
     fields.end()
     return item
+
+
+def _load_envelope(document: object, where: str) -> Envelope:
+    fields = Fields(document, f"{where}: envelope")
+    try:
+        envelope = Envelope(
+            key_id=fields.take("key_id", str),
+            chunk_size=fields.take("chunk_size", int),
+            data_key=base64.b64decode(fields.take("data_key", str), validate=True),
+            wrapping_key=base64.b64decode(fields.take("wrapping_key", str, ""), validate=True),
+        )
+    except ValueError as error:
+        raise DamagedError(f"{where}: an envelope has {error}") from error
+    fields.end()
+    return envelope
 
 
 def _load_part(document: object, where: str) -> Part:

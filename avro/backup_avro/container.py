@@ -84,14 +84,14 @@ def encode_header(
     return b"".join(out)
 
 
-def decode_header(buf: bytes | memoryview) -> Header:
+def decode_header(buf: bytes | bytearray | memoryview) -> Header:
     """Decode the header at the start of `buf`, which may go on after it.
 
     Raises DamagedError: no such file, cut short, or a codec that is not one of ours.
     """
     if bytes(buf[: len(MAGIC)]) != MAGIC:
         raise DamagedError("this is no Avro object container file: the magic bytes are missing")
-    reader = BinaryReader(buf[:HEADER_LIMIT], start=len(MAGIC))
+    reader = BinaryReader(memoryview(buf)[:HEADER_LIMIT], start=len(MAGIC))
     entries: dict[str, bytes] = {}
     try:
         for items in reader.blocks():
@@ -141,7 +141,7 @@ def encode_block(body: bytes, count: int, *, codec: Codec, sync: bytes, level: i
 
 
 def iter_blocks(
-    buf: bytes | memoryview, header: Header, start: int | None = None, end: int | None = None
+    buf: bytes | bytearray | memoryview, header: Header, start: int | None = None, end: int | None = None
 ) -> Iterator[Block]:
     """Yield the blocks in buf[start:end], by default all after the header; nothing is decompressed.
 

@@ -428,17 +428,21 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
         return f"{item.key} is in the chain already"
     if not item.parts:
         return f"{item.key} holds nothing"
-    if item.journal and any(part.sha256 is None for part in item.parts):
+    if item.journal and not item.separable:
         return f"{item.key} is a journal, and not all of its parts have a hash"
-    problem = next(filter(None, (_check_part(state, entry, item, part) for part in item.parts)), None)
+    try:
+        size = item.plain_bytes
+    except DamagedError as error:
+        return f"{item.key}: {error}"
+    problem = next(filter(None, (_check_part(state, entry, size, part) for part in item.parts)), None)
     return f"{item.key}: {problem}" if problem else None
 
 
-def _check_part(state: Generation, entry: Entry, item: StoredObject, part: Part) -> str | None:
+def _check_part(state: Generation, entry: Entry, size: int, part: Part) -> str | None:
     if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
         return f"{part.records} records in offsets {part.first} to {part.last}"
-    if not 0 < part.start < part.end <= item.bytes:
-        return f"bytes {part.start} to {part.end} of {item.bytes}"
+    if not 0 < part.start < part.end <= size:
+        return f"bytes {part.start} to {part.end} of {size}"
     before = state.positions.get(part.key)
     if entry.kind is Kind.REWRITE:
         if before is None or part.last >= max(before.offset, before.base.end):

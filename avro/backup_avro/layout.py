@@ -15,6 +15,7 @@ _CLAIM = re.compile(r"(\d{8})\.json", re.ASCII)
 _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\+[0-9a-f]+\.json", re.ASCII)
 _SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
 _SWEPT = "swept-"
+_DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 
 #: The last generation that a name has room for.
@@ -129,6 +130,14 @@ def result_prefix(pair: str, kind: str) -> str:
 def data_prefix(pair: str, instance: str, generation: int) -> str:
     """Return the folder of everything that a generation stores besides its chain."""
     return f"{pair}/{instance}/generation={generation:08d}/"
+
+
+def place_of(key: str) -> tuple[str, int]:
+    """Return pair and generation of what lies below a `data_prefix`; DamagedError for other keys."""
+    match = _DATA.match(key)
+    if match is None:
+        raise DamagedError(f"{key} lies in no generation")
+    return match[1], int(match[2])
 
 
 def data_key(

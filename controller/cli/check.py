@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from backup_avro.outcome import Outcome, OutcomeKind
     from controller.check import Limits
     from controller.config import Config
+    from controller.key_use import KeySight
     from controller.overview import Overview
 
 _BOTH: Final = ("warning", "critical")
@@ -81,7 +82,8 @@ def check(
     have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
 
     CRITICAL is what keeps records from being backed up or restored, WARNING everything else that `tandem status` calls
-    a problem. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
+    a problem; and, where the configuration names keys, those that can't be read and those that are needed and not
+    named. After the | come figures: lag in offsets, ages in seconds, bytes, generations.
     """
     from controller import check as rules  # noqa: PLC0415 - likewise
     from controller.errand import Errand  # noqa: PLC0415 - likewise
@@ -97,13 +99,13 @@ def check(
     brokers_s = None if timeout is None else _BROKERS * timeout
     asked = Errand(lambda: _ask(settings, s3_only=s3_only, brokers_s=brokers_s), name="check")
     try:
-        found, ran = asked.result(timeout)
+        found, keys, ran = asked.result(timeout)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
-    report = rules.check(found, ran, limits)
+    report = rules.check(found, ran, limits, keys=keys)
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
     else:
@@ -129,16 +131,18 @@ def check(
 
 def _ask(
     settings: Config, *, s3_only: bool, brokers_s: float | None
-) -> tuple[Overview, dict[OutcomeKind, Outcome | None]]:
+) -> tuple[Overview, KeySight | None, dict[OutcomeKind, Outcome | None]]:
+    from controller.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
+    from sink.encryption.objects import keys_of  # noqa: PLC0415 - likewise
 
     store = store_for_looking(settings)
     try:
-        return overview(look(settings, store, s3_only=s3_only, brokers_s=brokers_s)), outcomes.latest_of_each(
-            store, settings.pair
-        )
+        sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
+        keys = look_at_keys(keys_of(store), sight.generations)
+        return overview(sight), keys, outcomes.latest_of_each(store, settings.pair)
     finally:
         store.close()
 

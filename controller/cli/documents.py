@@ -28,6 +28,7 @@ from controller.describe import (
     TopicStored,
 )
 from controller.handover import Stage, Step
+from controller.key_use import KeyUse
 from controller.overview import GenerationStatus, InstanceStatus, PauseStatus, RequestStatus, RestoreStatus, State
 from controller.roster import PairSummary
 from controller.sandbox.server import ServerState
@@ -156,6 +157,24 @@ class History(TypedDict):
     root: str
     damaged: Mapping[int, str]
     events: Sequence[Happening]
+
+
+class KeyAtHand(TypedDict):
+    """A key that the configuration names, and where. Its id tells nothing about it."""
+
+    keyId: str
+    place: str
+
+
+class Keys(TypedDict):
+    """`tandem keys`. `current` is the key for new objects, null if they are not encrypted."""
+
+    pair: str
+    root: str
+    current: str | None
+    atHand: Sequence[KeyAtHand]
+    uses: Sequence[KeyUse]
+    damaged: Mapping[int, str]
 
 
 class Message(TypedDict):
@@ -830,6 +849,7 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "pause": (("Pause", Pause),),
     "resume": (("Pause", Pause),),
     "history": (("History", History),),
+    "keys": (("Keys", Keys),),
     "coordination tail": (("CoordinationMessage", CoordinationMessage),),
     "catch-up": (("CatchUp", CatchUp),),
     "checkpoint create": (("Checkpoint", Checkpoint),),

@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "pause": "Begin no turn for a while; what is backed up goes on.",
     "resume": "End a pause.",
     "history": "Show claims, completions, handovers and clearings.",
+    "keys": "Show which keys encrypted objects need.",
     "report": "Write the status page as a file.",
     "coordination": "Look at the coordination topic.",
     "catch-up": "Have Spark read what a new generation still lacks.",

@@ -86,6 +86,7 @@ def records(
     and no Spark. What the topic's compaction had removed before it was first read is not there. No record: exit code 0.
     """
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.encryption.objects import require_keys  # noqa: PLC0415 - likewise
     from spark_jobs import state_choice  # noqa: PLC0415 - likewise
     from spark_jobs.connector import ConnectorReader, refuse_states  # noqa: PLC0415 - likewise
     from spark_jobs.key_history import history  # noqa: PLC0415 - likewise
@@ -123,6 +124,7 @@ def records(
         )
     for warning in state.doubts(selection):
         output.warn(warning)
+    require_keys(address.open(), selection.partitions)
     began = time.monotonic()
     found = history(address.open(), selection.partitions, wanted, connector=files, tell=_Lines())
     rows = [document(item) for item in found]

@@ -28,6 +28,7 @@ from controller.config.values import (
     Size,
     TopicName,
 )
+from sink.encryption.settings import problems
 
 FROM_HOSTNAME: Final = "from-hostname"
 
@@ -162,6 +163,36 @@ class SigningSettings(Section):
                 require=self.require,
             )
         )
+        return self
+
+
+class EncryptionSettings(Section):
+    """Encryption of data objects before they leave the instance, see docs/encryption.md. Without a key there is none.
+
+    One of `key_file`, `key_env` and `aws_kms_key_arn` is for new objects; the others are for reading older ones. Files
+    and variables hold 32 random bytes in base64 or hex. Keys are read where they are needed, on Spark's executors too.
+    """
+
+    key_file: str | None = Field(default=None, description="file that holds the key for new objects")
+    key_env: str | None = Field(
+        default=None, description="name of the environment variable that holds the key for new objects"
+    )
+    aws_kms_key_arn: str | None = Field(default=None, description="ARN of the key of AWS KMS for new objects")
+    decrypt_key_files: tuple[str, ...] = Field(default=(), description="files that hold one older key each")
+    decrypt_key_envs: tuple[str, ...] = Field(
+        default=(), description="names of environment variables that hold one older key each"
+    )
+    decrypt_aws_kms_key_arns: tuple[str, ...] = Field(default=(), description="ARNs of older keys of AWS KMS")
+    aws_kms_endpoint_url: str | None = Field(default=None, description="URL of the KMS; left out: AWS")
+
+    @field_validator("aws_kms_endpoint_url")
+    @classmethod
+    def _endpoint_url(cls, url: str | None) -> str | None:
+        return None if url is None else rules.endpoint_url(url)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        rules.refuse((f"encryption.{name}", problem) for name, problem in problems(self))
         return self
 
 
@@ -373,6 +404,7 @@ class Config(Section):
     topics: TopicsSettings
     kafka: KafkaProperties
     store: StoreSettings
+    encryption: EncryptionSettings = EncryptionSettings()
     isolation_level: Literal["read_committed", "read_uncommitted"] = Field(
         default="read_committed",
         description="whether records of aborted transactions are left out; fixed for the life of a pair",

@@ -100,7 +100,7 @@ SECTIONS: Final = (
             _gauge(
                 "coordination_failing", "Whether messages can't be published, or the coordination topic was never read."
             ),
-            _counter("retries", "What was tried again, by whom it was asked of: store or brokers.", "target"),
+            _counter("retries", "What was tried again, by whom it was asked of: store, brokers or kms.", "target"),
         ),
     ),
     Section(

@@ -54,7 +54,8 @@ class Tally:
         self._commits = counter("tandem_commits_total")
         self._uploads = histogram("tandem_upload_duration_seconds")
         self._durations = histogram("tandem_commit_duration_seconds")
-        for target in ("store", "brokers"):  # a counter that begins with its first event hides that event from rate()
+        # A counter that begins with its first event hides that event from rate().
+        for target in ("store", "brokers", "kms"):
             self._retries.labels(target)
 
     @property
@@ -63,7 +64,7 @@ class Tally:
         return Meters(uploaded=self._uploads.observe, committed=self._committed, retried=self.retried)
 
     def retried(self, target: str) -> None:
-        """Note that something is asked again of the store or the brokers."""
+        """Note that something is asked again of the store, the brokers or the KMS."""
         self._retries.labels(target).inc()
 
     def _committed(self, seconds: float, entry: Entry) -> None:

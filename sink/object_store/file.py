@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backup_avro.errors import TandemError
+from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import (
     ObjectInfo,
     ObjectMissingError,
@@ -51,10 +52,11 @@ _REMEDIES = {
 class FileStore:
     """Objects below the folder `root`, which must exist: a disk that is not mounted must not be taken for an empty one.
 
-    Symbolic links below the root are never followed.
+    Symbolic links below the root are never followed. `keys` are for who reads and writes data objects.
     """
 
-    def __init__(self, root: str | os.PathLike[str], *, url: str | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, url: str | None = None, keys: KeyRing = NO_KEYS) -> None:
+        self.keys = keys
         self._root = Path(os.path.realpath(root))
         self._uploads = self._root / _UPLOADS
         self._url = url if url is not None else self._root.as_uri()

@@ -6,6 +6,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from backup_avro.errors import ConfigError
+from sink.encryption.key_ring import KeyRing
 from sink.object_store.base import BadKeyError, ObjectStore
 from sink.object_store.file import FileStore
 from sink.object_store.keys import check_key
@@ -19,8 +20,8 @@ _FORMS = "write s3://bucket/prefix or file:///folder"
 def open_store(url: str, settings: StoreSettings | None = None, *, place: str = "store url") -> ObjectStore:
     """Open the store at `s3://bucket[/prefix]` or `file:///folder`. Sends nothing yet: `probe` checks access.
 
-    Its documents are signed and checked as the settings say. Raises ConfigError; it names `place`, which is where the
-    user wrote the URL.
+    Its documents are signed and checked as the settings say; keys of their `encryption` are not read before they are
+    needed. Raises ConfigError; it names `place`, which is where the user wrote the URL.
     """
     settings = settings or StoreSettings()
     return SignedStore(open_adapter(url, settings, place=place), settings)
@@ -28,6 +29,7 @@ def open_store(url: str, settings: StoreSettings | None = None, *, place: str = 
 
 def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url") -> ObjectStore:
     """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
+    keys = KeyRing(settings.encryption)
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -42,7 +44,7 @@ def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url")
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise ConfigError(f"{place}: a store URL has no query or fragment", remedy=_FORMS)
     if parts.scheme == "file":
-        return _open_file(url, host=parts.netloc, path=unquote(parts.path), place=place)
+        return _open_file(url, host=parts.netloc, path=unquote(parts.path), place=place, keys=keys)
     if parts.scheme == "s3":
         if port is not None or not _BUCKET.fullmatch(parts.netloc):
             raise ConfigError(f"{place}: {url!r} names no valid bucket", remedy=_FORMS)
@@ -55,15 +57,15 @@ def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url")
         # boto3 takes long to load, and a file store does without.
         from sink.object_store.s3 import S3Store  # noqa: PLC0415 (loaded only where it is used)
 
-        return S3Store(parts.netloc, prefix, settings, url=url)
+        return S3Store(parts.netloc, prefix, settings, url=url, keys=keys)
     if parts.scheme in NOT_YET:
         raise ConfigError(f"{place}: {NOT_YET[parts.scheme]}", remedy=_FORMS)
     raise ConfigError(f"{place}: {url!r} is neither s3:// nor file://", remedy=_FORMS)
 
 
-def _open_file(url: str, *, host: str, path: str, place: str) -> ObjectStore:
+def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> ObjectStore:
     if host not in {"", "localhost"}:
         raise ConfigError(f"{place}: {url!r} names a host, {host!r}", remedy="write three slashes: file:///folder")
     if not path.startswith("/") or not path.strip("/") or "\0" in path:
         raise ConfigError(f"{place}: {url!r} names no folder", remedy=_FORMS)
-    return FileStore(path, url=url)
+    return FileStore(path, url=url, keys=keys)

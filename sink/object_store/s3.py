@@ -19,6 +19,7 @@ import structlog
 
 from backup_avro.errors import DamagedError, TandemError
 from sink import clock
+from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import (
     ObjectInfo,
     ObjectMissingError,
@@ -52,6 +53,7 @@ class S3Store:
 
     Multipart uploads are used only where the settings give a threshold and `probe` saw the store honour the condition
     on CompleteMultipartUpload; until then, and where it doesn't, a large object goes in one PutObject (at most 5 GiB).
+    `keys` are for who reads and writes data objects.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class S3Store:
         settings: StoreSettings,
         *,
         url: str | None = None,
+        keys: KeyRing = NO_KEYS,
         monotonic: Callable[[], float] = clock.now,
     ) -> None:
+        self.keys = keys
         self._bucket = bucket
         self._root = f"{prefix}/" if prefix else ""
         self._settings = settings

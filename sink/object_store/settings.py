@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from backup_avro.errors import ConfigError
+from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 
 _MIB = 1024 * 1024
 _NO_CONDITION = (
@@ -24,7 +25,7 @@ MIN_PART_SIZE = 5 * _MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Settings of an S3 store, and of signing; a file store needs only the latter.
+    """Settings of an S3 store, of signing and of encryption; a file store needs only the latter two.
 
     Without `access_key_id` the provider chain of the SDK is asked (environment, profile, web identity, instance).
     Sizes in bytes, times in seconds. `attempts` counts the first try too. The repr hides what is secret.
@@ -64,6 +65,7 @@ class StoreSettings:
     signing_key_env: str | None = None
     trusted_keys: str | None = None
     require_signatures: bool = False
+    encryption: EncryptionSettings = UNENCRYPTED
 
     def __post_init__(self) -> None:
         """Refuse combinations that can't work."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from backup_avro.errors import ConfigError
 from backup_avro.layout import is_signed
 from backup_avro.signature import Signer, Trust
+from sink.encryption.objects import keys_of
 from sink.object_store.base import ObjectInfo, ObjectStore, Put, UploadInfo
 from sink.object_store.settings import StoreSettings
 
@@ -51,6 +52,7 @@ class SignedStore:
 
     def __init__(self, inner: ObjectStore, settings: StoreSettings) -> None:
         self._inner = inner
+        self.keys = keys_of(inner)
         self._settings = settings
         self._trust = Trust.of(settings.trusted, require=settings.require_signatures)
         self._lock = threading.Lock()

@@ -35,6 +35,7 @@ from controller.mailbox import send
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
 from sink.chain.reader import ChainReader
+from sink.encryption.settings import EncryptionSettings
 from sink.object_store import ObjectStore, StoreSettings, StoreTransientError, open_store
 
 WAIT_S = 90.0
@@ -290,7 +291,7 @@ class Pair:
     @property
     def store_settings(self) -> StoreSettings:
         """How this test reaches the store; without much patience."""
-        section = self.settings["store"]
+        section, keys = self.settings["store"], self.settings.get("encryption", {}).items()
         return StoreSettings(
             endpoint_url=section["endpoint_url"],
             region=section["region"],
@@ -298,6 +299,9 @@ class Pair:
             access_key_id=section["access_key_id"],
             secret_access_key=section["secret_access_key"],
             attempts=2,
+            encryption=EncryptionSettings(
+                **{name: tuple(value) if isinstance(value, list) else value for name, value in keys}
+            ),
         )
 
     @property

@@ -61,6 +61,7 @@ _ELSEWHERE = (
     "controller.mailbox",
     "controller.metrics.collector",
     "controller.setup",
+    "sink.encryption.key_ring",
     "sink.object_store.file",
     "sink.object_store.probing",
     "sink.object_store.signed",

@@ -133,6 +133,7 @@ def checkpoint(store: ObjectStore) -> None:
         (["describe", "orders"], 0),
         (["history"], 0),
         (["history", "--generation", "1", "--commits"], 0),
+        (["keys"], 0),
         (["checkpoint", "list"], 0),
         (["checkpoint", "show", "first"], 0),
         (["checkpoint", "show", "none"], 1),

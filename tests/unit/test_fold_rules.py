@@ -12,9 +12,11 @@ from chains import OPENING, Chain, complete_generation, done_base, key, part, po
 
 from backup_avro.chain import Base, Clearing, Entry, Kind, Mark, Position, StoredObject, Taint, sha256_hex
 from backup_avro.chain_json import encode_entry
+from backup_avro.envelope import Envelope
 from backup_avro.fold import ChainError, Generation, check
 
 K = key()
+ENVELOPE = Envelope(key_id="0" * 16, data_key=bytes(40))
 
 
 def building() -> Chain:
@@ -280,6 +282,19 @@ REFUSED: dict[str, tuple[Callable[[], Chain], Bad, str]] = {
         lambda: building().append(Kind.REWRITE, replaced=tuple(building().state.objects)),
         lambda c: c.entry(Kind.COMMIT, deleted=tuple(c.state.replaced)),
         "only REWRITE replaces objects",
+    ),
+    "an encrypted object of a size that none has": (
+        building,
+        lambda c: c.entry(Kind.COMMIT, **objects(c, replace(c.object(part(110, 111)), envelope=ENVELOPE, bytes=9))),
+        f"{NEXT}: no encrypted object has 9 bytes",
+    ),
+    "a part beyond the plain bytes of an encrypted object": (
+        building,
+        lambda c: c.entry(
+            Kind.COMMIT,
+            **objects(c, replace(c.object(part(110, 111)), envelope=ENVELOPE, bytes=ENVELOPE.stored_size(149))),
+        ),
+        f"{NEXT}: bytes 100 to 150 of 149",
     ),
     "a journal without hashes": (
         building,
@@ -567,3 +582,11 @@ def test_reading_an_honest_chain_gives_the_same_state() -> None:
     assert fresh == chain.state
     assert isinstance(fresh, Generation)
     assert fresh.name_of(key("x", 3)) == "x-3"
+
+
+def test_an_encrypted_journal_needs_no_hashes() -> None:
+    """Its chunks vouch for themselves; a hash of plain bytes would confirm a guess."""
+    chain = building()
+    item = replace(chain.object(part(110, 111)), journal=True, envelope=ENVELOPE, bytes=ENVELOPE.stored_size(200))
+    chain.append(Kind.COMMIT, **objects(chain, item))
+    assert chain.state.objects[item.key].separable

@@ -42,3 +42,15 @@ def test_names_are_what_the_design_says() -> None:
     assert layout.journal_number(layout.journal_key("shop", "a", 7, seq=5, nonce="ab")) == 5
     with pytest.raises(DamagedError, match="is not the name of a journal"):
         layout.journal_number("shop/a/generation=00000007/topics/t/partition=0/x.avro")
+
+
+def test_pair_and_generation_of_a_data_object() -> None:
+    """Keys of a KMS are bound to them; other names are told."""
+    for name in (
+        layout.journal_key("shop", "a", 7, seq=5, nonce="ab"),
+        layout.data_key("shop", "b", 7, topic="t", partition=3, first=1, last=2, nonce="ab"),
+    ):
+        assert layout.place_of(name) == ("shop", 7)
+    for name in (layout.claim_key("shop", 7), layout.data_prefix("shop", "a", 7), "shop/a/b/generation=00000007/x"):
+        with pytest.raises(DamagedError, match="lies in no generation"):
+            layout.place_of(name)

@@ -7,14 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from golden.encrypted import KEY_TEXT
 from hypothesis import HealthCheck, given, settings
 from sweeping import HISTORIES, Op, play
 
 from backup_avro import fold
 from backup_avro.chain import PartitionKey
+from backup_avro.envelope import is_encrypted
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from backup_avro.moments import PastState, past_state
+from sink.encryption.key_ring import KeyRing
+from sink.encryption.settings import EncryptionSettings
 from spark_jobs import sweep, sweep_plan, sweep_records
 from spark_jobs.sweep_plan import SweepTask
 
@@ -26,6 +30,14 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 def test_what_can_be_restored_is_the_same(ops: list[Op]) -> None:
     """Every moment in the window, every union of generations, every checkpoint; verify finds nothing."""
     play(ops)
+
+
+@settings(max_examples=60, suppress_health_check=_SLOW)
+@given(HISTORIES)
+def test_what_can_be_restored_of_encrypted_objects_is_the_same(ops: list[Op]) -> None:
+    """One of the two copies is encrypted, merged and swept; the other one is not."""
+    store = play(ops, KeyRing(EncryptionSettings(key_env="K"), environment={"K": KEY_TEXT})).swept.store
+    assert all(is_encrypted(data) for key, data in store.objects.items() if key.endswith(".avro"))
 
 
 def _tombstones_never_wait(_state: object, _key: object, horizon: int, _others: object) -> int:

@@ -1,0 +1,117 @@
+"""Keys of AWS KMS. The only module beside the S3 adapter that imports botocore.
+
+One call gives a key that wraps the data keys of an hour; one call opens it again, for all of these objects. KMS binds
+it to pair and generation by its encryption context, and writes that into its own log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import botocore.exceptions as vendor
+from botocore.config import Config
+from botocore.session import Session
+
+from backup_avro.errors import DamagedError, TandemError
+from sink import clock
+from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
+from sink.encryption.settings import region_of
+
+_FRESH_S: Final = 3600.0
+_KEPT: Final = 1024
+_CONFIG: Final = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 4})
+_BUSY: Final = frozenset(
+    {"ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "RequestTimeout", "Throttling"}
+)
+_NOT_OURS: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
+_ALLOW: Final = "allow kms:GenerateDataKey and kms:Decrypt on the key, and see that it is enabled"
+
+
+class KmsKey:
+    """A symmetric key of AWS KMS. Thread-safe. Credentials are looked for where AWS SDKs look for them.
+
+    Raises KeyUnavailableError, KeyDeniedError, and DamagedError for what this key did not give.
+    """
+
+    def __init__(
+        self, arn: str, *, endpoint_url: str | None = None, monotonic: Callable[[], float] = clock.now
+    ) -> None:
+        self._arn = arn
+        self._endpoint_url = endpoint_url
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._given: dict[tuple[str, int], tuple[float, bytes, bytes]] = {}
+        self._opened: OrderedDict[tuple[bytes, str, int], bytes] = OrderedDict()
+
+    @property
+    def id(self) -> str:
+        """16 hex digits of the ARN's SHA-256."""
+        return hashlib.sha256(self._arn.encode()).hexdigest()[:16]
+
+    @property
+    def place(self) -> str:
+        """The key's ARN."""
+        return self._arn
+
+    def new_wrapping_key(self, pair: str, generation: int) -> tuple[bytes, bytes]:
+        """Return a key that is at most an hour old, and what KMS opens it from."""
+        with self._lock:
+            at, plain, stored = self._given.get((pair, generation), (float("-inf"), b"", b""))
+            if self._monotonic() - at >= _FRESH_S:
+                answer = self._call("generate_data_key", pair, generation, KeySpec="AES_256")
+                plain, stored = answer["Plaintext"], answer["CiphertextBlob"]
+                now = self._monotonic()
+                self._given = {key: given for key, given in self._given.items() if now - given[0] < _FRESH_S}
+                self._given[pair, generation] = (now, plain, stored)
+                self._keep((stored, pair, generation), plain)
+            return plain, stored
+
+    def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
+        """Return the key that KMS opens from `stored`."""
+        with self._lock:
+            plain = self._opened.get((stored, pair, generation))
+            if plain is None:
+                if not stored:
+                    raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS")
+                plain = self._call("decrypt", pair, generation, CiphertextBlob=stored)["Plaintext"]
+            self._keep((stored, pair, generation), plain)
+            return plain
+
+    def _keep(self, key: tuple[bytes, str, int], plain: bytes) -> None:
+        self._opened[key] = plain
+        self._opened.move_to_end(key)
+        while len(self._opened) > _KEPT:
+            self._opened.popitem(last=False)
+
+    def _call(self, action: str, pair: str, generation: int, **how: object) -> Any:  # noqa: ANN401 (the SDK's answer)
+        context = {"tandem:pair": pair, "tandem:generation": str(generation)}
+        what = f"{action} with {self._arn}"
+        try:
+            if self._client is None:
+                self._client = Session().create_client(
+                    "kms", region_name=region_of(self._arn), endpoint_url=self._endpoint_url, config=_CONFIG
+                )
+            return getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how)
+        except vendor.ClientError as error:
+            raise _error_of(error, what) from error
+        except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound) as error:
+            raise KeyDeniedError(
+                f"{what}: no credentials for AWS", remedy="set them where AWS SDKs look for them; store.* are not used"
+            ) from error
+        except vendor.BotoCoreError as error:
+            raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from error
+
+
+def _error_of(error: vendor.ClientError, what: str) -> TandemError:
+    code = error.response.get("Error", {}).get("Code", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in _NOT_OURS:
+        return DamagedError(f"its wrapping key was changed, or is of another pair or generation ({code})")
+    if code in _BUSY or status >= 500 or status == 429:
+        return KeyUnavailableError(f"{what}: {code}", remedy="the KMS is busy; it is tried again")
+    return KeyDeniedError(f"{what}: {code}", remedy=_ALLOW)

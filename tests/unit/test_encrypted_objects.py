@@ -1,0 +1,279 @@
+"""Encrypted data objects in a backup: written, read, merged, verified; swapped, cut and mislabelled ones are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+from golden.encrypted import KEY_TEXT
+from test_merge_objects import TOPICS, backup_of, merger, to_the_end
+from test_roll_objects import Names, roller, segment
+
+from backup_avro.chain import StoredObject
+from backup_avro.chain_json import decode_entry
+from backup_avro.container import Codec, decode_header
+from backup_avro.envelope import CHUNK_SIZE, is_encrypted
+from backup_avro.errors import DamagedError
+from backup_avro.record import Record, decode_body
+from backup_avro.selection import Slice, select
+from sink.chain.reader import ChainReader
+from sink.encryption.errors import MissingKeyError
+from sink.encryption.key_ring import NO_KEYS, KeyRing
+from sink.encryption.objects import open_object, read_range, require_keys, stored_object
+from sink.encryption.settings import EncryptionSettings
+from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.key_history import history
+from spark_jobs.read import ObjectReader, StoreAddress
+from spark_jobs.source_options import parse_keys, parse_options, store_options
+from spark_jobs.verify_plan import Fault, check_object, plan_objects
+
+OTHER_TEXT = "ff" + "01" * 31
+
+
+def ring(new: str = KEY_TEXT, *old: str) -> KeyRing:
+    """Keys from an environment."""
+    texts = {f"OLD{n}": text for n, text in enumerate(old)}
+    return KeyRing(EncryptionSettings(key_env="NEW", decrypt_key_envs=tuple(texts)), environment={"NEW": new, **texts})
+
+
+def slices(store: ObjectStore) -> list[Slice]:
+    """All parts of generation 1, whole."""
+    return [
+        Slice(generation=1, item=item, part=part, low=part.first, high=part.last + 1)
+        for item, part in ChainReader(store, PAIR).load(1).live_parts()
+    ]
+
+
+def read(store: ObjectStore, piece: Slice, *, apart: bool = False, **how: Any) -> list[Record]:
+    """The records of a slice."""
+    reader = ObjectReader(store, apart=apart)
+    return [record for body in reader.bodies(piece, **how) for record in decode_body(body.body, body.records)]
+
+
+def findings(store: MemoryStore) -> list[tuple[Fault, str]]:
+    """What `tandem verify` finds in the objects."""
+    checks = plan_objects([ChainReader(store, PAIR).load(1)])
+    found = [it for check in checks for it in check_object(check, store.get(check.item.key), store.keys).findings]
+    return [(it.fault, it.message) for it in found]
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_records_come_back_whole_and_in_parts(journal: bool) -> None:
+    """By whole objects, by parts of a journal, from the end, and of some offsets."""
+    store = MemoryStore(keys=ring())
+    written = records("t", 0, range(4000)) + records("t", 1, range(50))
+    backup = Backup.claim(store, topics=[TopicSpec("t", 2)], block_records=50, codec=Codec.NULL)
+    backup.commit(written, journal=journal)
+    assert max(item.bytes for item in backup.writer.state.objects.values()) > 2 * CHUNK_SIZE
+    for apart in (False, True):
+        found = {piece.part.key.partition: read(store, piece, apart=apart) for piece in slices(store)}
+        assert found[0] + found[1] == written
+        (first,) = [piece for piece in slices(store) if piece.part.key.partition == 0]
+        some = read(store, replace(first, low=100, high=205), apart=apart)
+        assert [record.offset for record in some] == list(range(100, 205))
+        assert len(read(store, first, apart=apart, newest_first=True)) == 4000
+    assert findings(store) == []
+
+
+def test_nothing_of_keys_and_values_is_in_the_store() -> None:
+    """Neither in data objects nor in the chain, which has no hash of plain bytes either."""
+    store = MemoryStore(keys=ring())
+    canary = "canary-in-a-coal-mine"
+    batch = [
+        Record(topic="t", partition=0, offset=n, key=f"{canary}{n}".encode(), value=canary.encode() * 3)
+        for n in range(20)
+    ]
+    backup = Backup.claim(store, topics=TOPICS)
+    backup.commit(batch, journal=True)
+    backup.complete()
+    assert not [key for key, data in store.objects.items() if canary.encode() in data]
+    entries = [decode_entry(data, key) for key, data in store.objects.items() if "generations/00000001/" in key]
+    parts = [part for entry in entries for item in entry.objects for part in item.parts]
+    assert parts
+    assert all(part.sha256 is None for part in parts)
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_what_is_rolled_with_a_seal_is_what_is_rolled_without(journal: bool) -> None:
+    """Same parts at the same plain bytes; encrypted as the blocks come, without a second copy."""
+    name = "shop/a/generation=00000001/journal/00000000000000000001+0011223344556677.avro"
+    seal = ring().new(name)
+    assert seal is not None
+    built = []
+    for given in (None, seal):
+        it = roller()
+        for partition in range(4):
+            spec = Backup.claim(MemoryStore(), topics=[TopicSpec("t", 4)])
+            it.add(spec.key("t", partition), None, [segment(records("t", partition, range(400)))])
+        (assembly, *rest) = it.cut(Names(), max_objects=2 if journal else 9)
+        assert bool(rest) is not journal
+        built.append(replace(assembly, key=name).build(given))
+    plain, sealed = built
+    assert is_encrypted(sealed.data)
+    assert sealed.item.bytes == len(sealed.data)
+    opened = open_object(ring(), sealed.item, bytes(sealed.data))
+    assert opened == plain.data
+    assert [replace(part, sha256=None) for part in plain.item.parts] == list(sealed.item.parts)
+    assert all(part.sha256 is None for part in sealed.item.parts)
+    assert sealed.item.separable is plain.item.separable is journal
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_merging_opens_and_seals_anew_with_the_newest_key(journal: bool) -> None:
+    """After a rotation old objects are read with the old key, and what they become has the new one."""
+    store = MemoryStore(keys=ring(OTHER_TEXT))
+    backup = backup_of(store, 20, journal=journal)
+    store.keys = NO_KEYS  # objects that were not encrypted are merged along
+    more = [record for p in range(3) for record in records("t", p, range(40, 44))]
+    backup.commit(more, journal=journal)
+    store.keys = ring(KEY_TEXT, OTHER_TEXT)
+    before = {piece.part.key: [] for piece in slices(store)}
+    for piece in sorted(slices(store), key=lambda piece: piece.low):
+        before[piece.part.key] += read(store, piece)
+    objects = len(backup.writer.state.objects)
+    assert to_the_end(merger(backup)) > 0
+    state = ChainReader(store, PAIR).load(1)
+    assert len(state.objects) < objects
+    new = {item.key: item for item in state.objects.values() if item.envelope is not None}
+    assert {item.envelope.key_id for item in new.values() if item.envelope} >= {ring().current()}
+    after: dict[Any, list[Record]] = {key: [] for key in before}
+    for piece in sorted(slices(store), key=lambda piece: piece.low):
+        after[piece.part.key] += read(store, piece, apart=True)
+    assert after == before
+    assert findings(store) == []
+
+
+def test_a_merge_without_the_key_leaves_everything_as_it_is() -> None:
+    """It is told, and nothing was stored."""
+    store = MemoryStore(keys=ring(OTHER_TEXT))
+    backup = backup_of(store, 20, journal=True)
+    store.keys = ring(KEY_TEXT)
+    objects = set(store.objects)
+    with pytest.raises(MissingKeyError, match="not at hand"):
+        to_the_end(merger(backup))
+    assert set(store.objects) == objects
+
+
+@pytest.fixture
+def two() -> tuple[MemoryStore, StoredObject, StoredObject]:
+    """A store with two encrypted journals of one pair."""
+    store = MemoryStore(keys=ring())
+    backup = Backup.claim(store, topics=TOPICS)
+    for low in (0, 10):
+        backup.commit(records("t", 0, range(low, low + 10)), journal=True)
+    first, second = backup.writer.state.objects.values()
+    return store, first, second
+
+
+def test_an_object_in_another_s_place_is_found(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """By whole, by part, and even where the chain was made to agree with it."""
+    store, first, second = two
+    store.objects[first.key] = store.objects[second.key]
+    piece = slices(store)[0]
+    for apart in (True, False):
+        with pytest.raises(DamagedError, match=first.key.replace("+", r"\+")):
+            read(store, piece, apart=apart)
+    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+    forged = replace(first, sha256=second.sha256, bytes=second.bytes, envelope=second.envelope)
+    with pytest.raises(DamagedError, match="under this name"):
+        open_object(store.keys, forged, store.objects[first.key])
+    with pytest.raises(DamagedError, match="under this name"):
+        read_range(store, forged, 0, 10)
+
+
+def test_what_the_chain_says_of_encryption_must_be_so(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """An encrypted object that is said to be plain, and a plain one that is said to be encrypted."""
+    store, first, _ = two
+    data = store.objects[first.key]
+    with pytest.raises(DamagedError, match="the chain says that it is not"):
+        open_object(store.keys, replace(first, envelope=None), data)
+    opened = bytes(open_object(store.keys, first, data))
+    assert decode_header(opened).length > 0
+    plain = stored_object(bytearray(opened), key=first.key, journal=True, parts=first.parts, seal=None)
+    with pytest.raises(DamagedError, match="its header"):
+        open_object(store.keys, replace(plain, envelope=first.envelope), opened)
+
+
+def test_a_part_that_is_cut_short_is_found(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """A range beyond the end of what the store has."""
+    store, first, _ = two
+    store.objects[first.key] = store.objects[first.key][:-1]
+    with pytest.raises(DamagedError, match=f"the chain says {first.bytes}"):
+        read(store, slices(store)[0], apart=True)
+    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+
+
+def test_a_chunk_that_was_changed_is_a_finding_of_verify(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """Also where its checksum was changed with it: what the chain says is then not enough."""
+    store, first, _ = two
+    data = bytearray(store.objects[first.key])
+    data[-1] ^= 1
+    forged = stored_object(data, key=first.key, journal=True, parts=first.parts, seal=None)
+    (check, *_) = plan_objects([ChainReader(store, PAIR).load(1)])
+    check = replace(check, item=replace(forged, envelope=first.envelope))
+    (finding,) = check_object(check, bytes(data), store.keys).findings
+    assert finding.fault is Fault.CHECKSUM
+    assert finding.message.startswith("chunk 0 is not")
+
+
+def test_a_missing_key_is_told_before_anything_is_read(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """And it is no finding of a verification."""
+    store, *_ = two
+    store.keys = ring(OTHER_TEXT)
+    pieces = slices(store)
+    with pytest.raises(MissingKeyError):
+        store.keys.require(piece.item for piece in pieces)
+    with pytest.raises(MissingKeyError):
+        read(store, pieces[0])
+    with pytest.raises(MissingKeyError):
+        findings(store)
+
+
+def test_the_history_of_a_key_is_read_from_encrypted_objects() -> None:
+    """`tandem records` needs no Spark, and the keys go along with the store."""
+    store = MemoryStore(keys=ring())
+    backup = Backup.claim(store, topics=TOPICS)
+    backup.commit(records("t", 0, range(30), keys=10), journal=True)
+    backup.complete()
+    selection = select([ChainReader(store, PAIR).load(1)])
+    require_keys(store, selection.partitions)
+    found = history(store, selection.partitions, b"key-3")
+    assert [item.record.offset for item in found] == [3, 13, 23]
+    store.keys = NO_KEYS
+    with pytest.raises(MissingKeyError):
+        require_keys(store, selection.partitions)
+
+
+def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is opened: what travels are names of files and variables, and no key."""
+    monkeypatch.setenv("BACKUP_KEY", KEY_TEXT)
+    settings = StoreSettings(encryption=EncryptionSettings(key_env="BACKUP_KEY"))
+    address = StoreAddress(root=tmp_path.as_uri(), settings=settings)
+    assert KEY_TEXT not in repr(address)
+    backup = Backup.claim(address.open(), topics=TOPICS)
+    backup.commit(records("t", 0, range(10)))
+    (piece,) = slices(open_store(tmp_path.as_uri()))
+    assert piece.item.envelope is not None
+    assert len(list(address.reader().bodies(piece))) == 3
+
+
+def test_options_of_the_data_source_name_keys() -> None:
+    """They come back from settings as they were, and unknown ones are refused."""
+    settings = StoreSettings(
+        region="eu-central-1", encryption=EncryptionSettings(key_file="/k", decrypt_key_files=("/a", "/b"))
+    )
+    options = store_options(settings)
+    assert options == {
+        "encryption.key_file": "/k",
+        "encryption.decrypt_key_files": "/a,/b",
+        "store.region": "eu-central-1",
+    }
+    assert parse_options({"root": "file:///x", "pair": PAIR, **options}).address.settings == settings
+    with pytest.raises(Exception, match=r"unknown option encryption.keyfile"):
+        parse_keys({"keyfile": "/k"})
+    with pytest.raises(Exception, match=r"unknown option store.encryption"):
+        parse_options({"root": "file:///x", "pair": PAIR, "store.encryption": "x"})

@@ -1,0 +1,143 @@
+"""Keys of AWS KMS, against moto's: calls are few, the context binds, and errors say whose fault it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import botocore.exceptions as vendor
+import pytest
+from moto import mock_aws
+
+from backup_avro.errors import DamagedError, PermanentError, TransientError
+from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
+from sink.encryption.key_ring import KeyRing
+from sink.encryption.kms import KmsKey
+from sink.encryption.settings import EncryptionSettings
+
+REGION = "eu-central-1"
+NAME = "shop/a/generation=00000003/journal/00000000000000000001+0011223344556677.avro"
+
+
+class Calls:
+    """A client that counts, or fails."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.made: list[tuple[str, dict[str, Any]]] = []
+        self.error: Exception | None = None
+
+    def __getattr__(self, action: str) -> Any:
+        def call(**how: Any) -> Any:
+            self.made.append((action, how))
+            if self.error is not None:
+                raise self.error
+            return getattr(self.client, action)(**how)
+
+        return call
+
+
+@pytest.fixture
+def arn(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A key of moto's KMS."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        yield boto3.client("kms", region_name=REGION).create_key()["KeyMetadata"]["Arn"]
+
+
+def counted(arn: str, **how: Any) -> tuple[KmsKey, Calls]:
+    """A key, and the calls that it makes."""
+    key = KmsKey(arn, **how)
+    calls = key._client = Calls(boto3.client("kms", region_name=REGION))
+    return key, calls
+
+
+def test_objects_of_an_hour_share_one_call_and_one_opens_them(arn: str) -> None:
+    """By time, and by generation."""
+    now = 0.0
+    key, calls = counted(arn, monotonic=lambda: now)
+    plain, stored = key.new_wrapping_key("shop", 3)
+    assert (plain, stored) == key.new_wrapping_key("shop", 3)
+    assert key.wrapping_key(stored, "shop", 3) == plain
+    assert [action for action, _ in calls.made] == ["generate_data_key"]
+    now = 3600.0
+    other = key.new_wrapping_key("shop", 3)
+    assert other[0] != plain
+    key.new_wrapping_key("shop", 4)
+    assert len(calls.made) == 3
+    reader, calls = counted(arn)
+    for _ in range(3):
+        assert reader.wrapping_key(stored, "shop", 3) == plain
+        assert reader.wrapping_key(other[1], "shop", 3) == other[0]
+    assert [action for action, _ in calls.made] == ["decrypt", "decrypt"]
+    assert calls.made[0][1]["KeyId"] == arn
+    assert calls.made[0][1]["EncryptionContext"] == {"tandem:pair": "shop", "tandem:generation": "3"}
+
+
+def test_what_kms_gave_for_one_generation_opens_for_no_other(arn: str) -> None:
+    """The context is part of it: that is damage, not a question of permissions."""
+    key, _ = counted(arn)
+    _, stored = key.new_wrapping_key("shop", 3)
+    reader, _ = counted(arn)
+    for pair, generation in (("shop", 4), ("shop2", 3)):
+        with pytest.raises(DamagedError, match="another pair or generation"):
+            reader.wrapping_key(stored, pair, generation)
+    with pytest.raises(DamagedError, match="no wrapping key"):
+        reader.wrapping_key(b"", "shop", 3)
+
+
+def test_a_ring_writes_and_reads_with_kms(arn: str) -> None:
+    """From the settings to a data key, and in another process with the key for reading alone."""
+    seal = KeyRing(EncryptionSettings(aws_kms_key_arn=arn)).new(NAME)
+    assert seal is not None
+    assert seal.envelope.wrapping_key
+    reader = KeyRing(EncryptionSettings(decrypt_aws_kms_key_arns=(arn,)))
+    assert reader.data_key(NAME, seal.envelope) == seal.data_key
+    KeyRing(EncryptionSettings(aws_kms_key_arn=arn)).check("shop")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("ThrottlingException", 400, KeyUnavailableError),
+        ("KMSInternalException", 500, KeyUnavailableError),
+        ("AccessDeniedException", 400, KeyDeniedError),
+        ("DisabledException", 400, KeyDeniedError),
+        ("NotFoundException", 400, KeyDeniedError),
+        ("InvalidCiphertextException", 400, DamagedError),
+        ("IncorrectKeyException", 400, DamagedError),
+    ],
+)
+def test_answers_of_kms_become_ours(arn: str, code: str, status: int, kind: type[Exception]) -> None:
+    """What is worth a retry, what a person must mend, and what is damage."""
+    key, calls = counted(arn)
+    calls.error = vendor.ClientError(
+        {"Error": {"Code": code, "Message": "m"}, "ResponseMetadata": {"HTTPStatusCode": status}},  # type: ignore[arg-type]
+        "Decrypt",
+    )
+    with pytest.raises(kind, match=code):
+        key.wrapping_key(b"blob", "shop", 3)
+
+
+def test_no_answer_and_no_credentials(arn: str) -> None:
+    """The one may pass, the other won't."""
+    key, calls = counted(arn)
+    calls.error = vendor.EndpointConnectionError(endpoint_url="https://kms")
+    with pytest.raises(TransientError, match="EndpointConnectionError"):
+        key.new_wrapping_key("shop", 3)
+    calls.error = vendor.NoCredentialsError()
+    with pytest.raises(PermanentError, match="no credentials"):
+        key.new_wrapping_key("shop", 3)
+
+
+def test_what_is_kept_is_bounded(arn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A week of generations, read by one process."""
+    monkeypatch.setattr("sink.encryption.kms._KEPT", 3)
+    key, calls = counted(arn)
+    for generation in range(5):
+        key.new_wrapping_key("shop", generation)
+    assert len(key._opened) == 3
+    assert len(calls.made) == 5
