@@ -91,6 +91,13 @@ LOOKING: Final = (
     act("list -c tandem.yaml", says="look"),
     act("list --root s3://acme-kafka-backup/prod", says="look"),
     act("checkpoint create -c tandem.yaml --id before-migration --keep 30d", says="completed"),
+    act("keys -c a.yaml"),
+    act("keys -c a.yaml -o json", says='"kind": "Keys"'),
+    act("signing-key generate signing.pem", says=" # "),
+    act("signing-key generate /etc/tandem/signing.pem", says=" # ", fresh_folder="/etc/tandem/signing.pem"),
+    act("signing-key generate b.pem -o json", says='"kind": "SigningKey"'),
+    act("signing-key show b.pem", says=" # "),
+    act("signing-key show -c a.yaml -o json", 2),  # the pair that runs here signs nothing
 )
 
 TURNS: Final = (
