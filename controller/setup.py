@@ -20,7 +20,7 @@ from controller.coordination import Bulletin, CoordinationTopic
 from controller.guard import GuardedCluster
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
-from sink.encryption.objects import keys_of
+from sink.encryption.key_ring import keys_of
 from sink.object_store.base import ObjectStore
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin

@@ -26,7 +26,8 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Task
-from sink.encryption.objects import Canvas, Plain, keys_of, new_seal, open_object, read_range, stored_object
+from sink.encryption.key_ring import keys_of
+from sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_range, stored_object
 from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
 from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
 

@@ -16,7 +16,7 @@ from backup_avro import layout
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
-from sink.encryption.objects import keys_of
+from sink.encryption.key_ring import keys_of
 from sink.object_store import ObjectStore
 from sink.offers import RangeTask, put_offer, read_range
 from sink.source.fetcher import RawFetcher

@@ -21,7 +21,8 @@ from backup_avro.spans import spans
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
-from sink.encryption.objects import keys_of, require_keys
+from sink.encryption.key_ring import keys_of
+from sink.encryption.objects import require_keys
 from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
 from sink.transcode.segment import Segment

@@ -26,7 +26,8 @@ from backup_avro.record_v1 import Modern, decoder_for, layout_of
 from backup_avro.selection import Slice
 from backup_avro.spans import spans
 from backup_avro.varint import LONG_MAX
-from sink.encryption.objects import Plain, keys_of, open_object, read_range
+from sink.encryption.key_ring import keys_of
+from sink.encryption.objects import Plain, open_object, read_range
 from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreSettings, open_store
 from sink.transcode.choice import best_bodies
 

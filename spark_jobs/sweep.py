@@ -23,7 +23,7 @@ from backup_avro.selection import whole
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
-from sink.encryption.objects import keys_of
+from sink.encryption.key_ring import keys_of
 from sink.object_store import ObjectStore
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, PIN_OWNER

@@ -29,10 +29,10 @@ from backup_avro.container import (
 )
 from backup_avro.errors import DamagedError
 from backup_avro.spans import spans
+from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import (
     Canvas,
     Plain,
-    keys_of,
     new_seal,
     open_object,
     read_range,

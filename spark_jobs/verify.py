@@ -13,7 +13,7 @@ from backup_avro.fold import Generation
 from backup_avro.head import Head
 from sink.chain import pins
 from sink.chain.reader import ChainReader
-from sink.encryption.objects import keys_of
+from sink.encryption.key_ring import keys_of
 from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes

@@ -39,7 +39,8 @@ from backup_avro.container import Codec, encode_block, encode_header
 from backup_avro.record import Record, TimestampType, encode
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim, now_ms
-from sink.encryption.objects import Canvas, keys_of, new_seal, stored_object
+from sink.encryption.key_ring import keys_of
+from sink.encryption.objects import Canvas, new_seal, stored_object
 from sink.object_store import ObjectStore, Put
 
 PAIR = "shop"

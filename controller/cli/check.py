@@ -136,7 +136,7 @@ def _ask(
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
-    from sink.encryption.objects import keys_of  # noqa: PLC0415 - likewise
+    from sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
 
     store = store_for_looking(settings)
     try:

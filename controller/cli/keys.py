@@ -37,7 +37,7 @@ def keys(
     from controller.key_use import key_use  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import read_chains, store_for_looking  # noqa: PLC0415 - likewise
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
-    from sink.encryption.objects import keys_of  # noqa: PLC0415 - likewise
+    from sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
 
     settings = load(context, config, overrides)
     store = store_for_looking(settings)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from backup_avro import layout, sealing
 from backup_avro.chain import StoredObject
@@ -220,3 +220,15 @@ def _parse(text: str) -> bytes | None:
         return None
     # One byte again and again is what stood in an example.
     return key if len(key) == sealing.KEY_SIZE and len(set(key)) > 1 else None
+
+
+@runtime_checkable
+class Keyed(Protocol):
+    """A store that was opened with keys."""
+
+    keys: KeyRing
+
+
+def keys_of(store: object) -> KeyRing:
+    """Return the keys that a store was opened with."""
+    return store.keys if isinstance(store, Keyed) else NO_KEYS

@@ -4,30 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from backup_avro import sealing
 from backup_avro.chain import Part, StoredObject, sha256_hex
 from backup_avro.envelope import is_encrypted
 from backup_avro.errors import DamagedError
 from backup_avro.selection import PartitionSelection
-from sink.encryption.key_ring import NO_KEYS, KeyRing, Seal
+from sink.encryption.key_ring import KeyRing, Seal, keys_of
 from sink.object_store.base import ObjectStore
 
 Plain: TypeAlias = bytes | bytearray
 _REMEDY = "restore the object from the bucket's versions or a replica, or use another generation"
-
-
-@runtime_checkable
-class Keyed(Protocol):
-    """A store that was opened with keys."""
-
-    keys: KeyRing
-
-
-def keys_of(store: ObjectStore) -> KeyRing:
-    """Return the keys that a store was opened with."""
-    return store.keys if isinstance(store, Keyed) else NO_KEYS
 
 
 def require_keys(store: ObjectStore, partitions: Iterable[PartitionSelection]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from backup_avro.errors import ConfigError
 from backup_avro.layout import is_signed
 from backup_avro.signature import Signer, Trust
-from sink.encryption.objects import keys_of
+from sink.encryption.key_ring import keys_of
 from sink.object_store.base import ObjectInfo, ObjectStore, Put, UploadInfo
 from sink.object_store.settings import StoreSettings
 
