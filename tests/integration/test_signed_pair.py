@@ -147,7 +147,7 @@ def forge_complete(pair: Pair, store: ObjectStore) -> None:
     writer.append(Entry(kind=Kind.COMPLETE, seq=0, prev_sha256="", incarnation="", at=0))
 
 
-@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("signed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_forged_complete_of_the_peer_clears_nothing(
     kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path, signed: bool
 ) -> None:
