@@ -16,7 +16,7 @@ import multiprocessing
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,9 +153,6 @@ def _in_turn(pool: multiprocessing.pool.Pool, shares: Iterator[_Share], jobs: in
             yield waiting.popleft().get(timeout=2 * _STUCK_S)
     while waiting:
         yield waiting.popleft().get(timeout=2 * _STUCK_S)
-
-
-_Say = Callable[[str], None]
 
 
 def _say(text: str) -> None:
