@@ -178,10 +178,10 @@ def _restore(found: RestoreStatus | None) -> str:
     if found is None:
         return "A restore is not possible."
     window = found.window
-    text = (
-        f"A restore would use generation {found.generation} of {found.instance}, as of any commit from "
-        f"{output.at(window.start)} to {output.at(window.end)} ({_ago(window.age_s)})"
-    )
+    start, end = output.at(window.start), output.at(window.end)
+    moments = f"any commit from {start} to {end}" if start != end else f"its commit of {end}"
+    source = f"generation {found.generation} of {found.instance}"
+    text = f"A restore would use {source}, as of {moments} ({_ago(window.age_s)})"
     if found.tainted:
         text += ", with a warning, because it is tainted"
     if found.lag is None:

@@ -126,6 +126,11 @@ until curl -sf http://127.0.0.1:18082/readyz > /dev/null; do sleep 1; done""",
         command="tandem restore --suffix .restored --dry-run",
     ),
     Step(
+        title="What a monitor asks",
+        says="One line and an exit code, as plugins of Nagios give them; `helm test` runs the same.",
+        command="tandem check --lag-critical 100000 --commit-age-critical 1h",
+    ),
+    Step(
         title="The end",
         says="Both commit what they read, and leave.",
         quiet=True,

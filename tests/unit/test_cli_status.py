@@ -67,7 +67,7 @@ def test_healthy(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[
     assert lines[0].startswith(f"pair shop in {store.url} at 20")
     assert lines[1] == "HEALTHY"
     assert re.match(
-        r"A restore would use generation 1 of a, as of any commit from \S+ \S+Z to \S+ \S+Z \(.*\)\.$", lines[2]
+        r"A restore would use generation 1 of a, as of its commit of \S+ \S+Z \(.*\)\.$", lines[2]
     )
     assert "1  a      COMPLETE" in printed.out
     assert "1,500" in printed.out
