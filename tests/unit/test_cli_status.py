@@ -66,9 +66,7 @@ def test_healthy(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[
     lines = printed.out.splitlines()
     assert lines[0].startswith(f"pair shop in {store.url} at 20")
     assert lines[1] == "HEALTHY"
-    assert re.match(
-        r"A restore would use generation 1 of a, as of its commit of \S+ \S+Z \(.*\)\.$", lines[2]
-    )
+    assert re.match(r"A restore would use generation 1 of a, as of its commit of \S+ \S+Z \(.*\)\.$", lines[2])
     assert "1  a      COMPLETE" in printed.out
     assert "1,500" in printed.out
     assert "the brokers were not asked" in lines[-1]
