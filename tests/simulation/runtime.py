@@ -173,6 +173,7 @@ class Runtime:
         self._timers.clear()
         self._ready.clear()
         for seat in self.free:
+            seat.parent = getcurrent()  # who goes on when it ends; it may have been another one of these
             seat.throw(GreenletExit)
         self.free.clear()
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulation import runtime
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -109,3 +110,17 @@ def test_a_directed_history_can_fail() -> None:
     )
     assert told.returncode == 3, told.stdout + told.stderr
     assert "a never became Active: the cut keeps it from COMPLETE" in told.stdout
+
+
+def test_threads_that_one_of_them_killed_are_let_go() -> None:
+    """A thread that kills another process becomes what its threads go back to; the end must not wake it with them."""
+    scheduler = runtime.Runtime(1)
+    runtime.install(scheduler)
+    victim, killer = runtime.Process("victim"), runtime.Process("killer")
+    scheduler.spawn(victim, lambda: scheduler.park(None) and None)
+    scheduler.run(until=1001.0)
+    scheduler.spawn(killer, lambda: scheduler.kill(victim))
+    scheduler.run(until=1002.0)
+    assert len(scheduler.free) == 2
+    scheduler.end()
+    assert scheduler.free == []
