@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from backup_avro import layout
 from backup_avro.chain import Base, Entry, Kind, Opening, Part, PartitionKey, Position, StoredObject, Topic
 from bench.measured import measured, report
+from controller.cli.main import collect_rarely
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity, claim, now_ms
 from sink.commit import complete_entry
@@ -130,6 +131,7 @@ def main() -> None:
     """Run once."""
     what, root, objects = sys.argv[1], sys.argv[2], int(sys.argv[3])
     store = StoreAddress(root=root, settings=StoreSettings()).open()
+    collect_rarely()
     work = {"make": make, "restore": restore, "retention": retention}[what]
     report(measured(lambda: work(store, objects)))
 

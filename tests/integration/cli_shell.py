@@ -33,6 +33,7 @@ class Shell:
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder = folder
+        self._owes = ""  # the command whose answer would be taken for the next one's
         self._log = (folder / "shell.log").open("ab")
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__))],
@@ -48,11 +49,14 @@ class Shell:
         """Run `tandem` with these words to its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        assert not self._owes, f"an earlier command has not answered: {self._owes}"
+        self._owes = " ".join(words)
         self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
         ready, _, _ = select.select([self._process.stdout], [], [], _LONGEST_S)
         assert ready, f"tandem {' '.join(words)}: not ended within {_LONGEST_S:.0f} s"
         answer = self._process.stdout.readline()
+        self._owes = ""
         assert answer, f"tandem {' '.join(words)}: the interpreter died; see {self.folder}/shell.log"
         return Done(**json.loads(answer))
 

@@ -350,24 +350,28 @@ def test_turns(world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_restores_and_checks(world: World) -> None:
     """What reads the backup."""
     play(world, story.RESTORES)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_backups_of_the_connector(world: World) -> None:
     """Files that somebody else wrote."""
     play(world, story.OLD_FILES)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_examples_of_the_reference(world: World) -> None:
     """docs/cli.md, which is what `--help` says."""
     play(world, story.EXAMPLES)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_scenarios_of_operations(world: World) -> None:
     """docs/operations.md, what is not shown elsewhere."""
     play(world, story.OPERATIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -62,9 +63,21 @@ def go(what: str, context: typer.Context, config: ConfigOption = None, overrides
         case "flood":
             for number in range(100000):
                 print("line", number)
+        case "collector":
+            import gc
+            print(gc.get_threshold()[0])
         case "wait":
             print("waiting", flush=True)
             time.sleep(60)
+""",
+    "verify.py": """\
+import gc, typer
+app = typer.Typer()
+
+@app.command()
+def go() -> None:
+    "Look at the collector."
+    print(gc.get_threshold()[0])
 """,
     "status.py": "import does_not_exist_anywhere\n",
     "coordination.py": """\
@@ -85,11 +98,13 @@ def reset() -> None:
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the caller's, no log left behind."""
+    """No variable of the caller's, no log and no threshold left behind."""
+    thresholds = gc.get_threshold()
     for name in ("TANDEM_CONFIG", "TANDEM_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     yield
     log.reset()
+    gc.set_threshold(*thresholds)
 
 
 @pytest.fixture(scope="module")
@@ -315,3 +330,13 @@ def test_control_c_ends_with_130_and_without_a_word(folder: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == b""
+
+
+def test_cycles_are_looked_for_as_a_process_needs_it(package: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that end seldom look for cycles among millions of objects; an instance, which stays, does as ever."""
+    usual = gc.get_threshold()[0]
+    assert run(["run", "collector"], package=package) == 0
+    assert run(["verify"], package=package) == 0
+    instance, command = map(int, capsys.readouterr().out.split())
+    assert instance == usual
+    assert command > 10 * usual
