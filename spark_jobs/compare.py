@@ -17,7 +17,6 @@ from backup_avro.coverage import common_offset
 from backup_avro.errors import ConfigError, PermanentError, RefusedError, TimedOutError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Slice, choose, select
-from backup_avro.spans import spans
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
@@ -25,6 +24,7 @@ from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import require_keys
 from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
+from sink.transcode.choice import best_bodies
 from sink.transcode.segment import Segment
 from spark_jobs.cluster import Cluster
 from spark_jobs.compare_plan import (
@@ -439,7 +439,7 @@ def _bodies(reader: ObjectReader, slices: Iterable[Slice]) -> Iterator[Body]:
 
 def _seen(bodies: Iterable[Body | Segment]) -> Iterator[Seen]:
     for body in bodies:
-        yield from seen(body.body, body.records)
+        yield from seen(body.body, best_bodies().spans(body.body, body.records))
 
 
 def _until_empty(doubtful: set[int], records: Iterator[Seen]) -> Iterator[int]:
@@ -474,7 +474,8 @@ def _keys(bodies: Iterable[Body | Segment], named: Mapping[int, Suspect]) -> dic
     """Return the keys behind the hashes, as far as they come."""
     found: dict[int, bytes | None] = {}
     for body in bodies:
-        for one, span in zip(seen(body.body, body.records), spans(body.body, body.records), strict=True):
+        spans = list(best_bodies().spans(body.body, body.records))
+        for one, span in zip(seen(body.body, spans), spans, strict=True):
             if one.key in named:
                 found[one.key] = body.body[span[6] : span[7]] if one.key >= 0 else None
     return found

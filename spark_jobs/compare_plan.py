@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from backup_avro.spans import spans
+from backup_avro.spans import Span
 
 #: Findings that are told in full, at most, per partition; the counts have all.
 NAMED: Final = 1000
@@ -97,10 +97,10 @@ class PartitionResult:
         return self.error is None and not self.counts
 
 
-def seen(body: bytes, count: int) -> Iterator[Seen]:
-    """Yield the records of a body. Raises DamagedError."""
+def seen(body: bytes, spans: Iterable[Span]) -> Iterator[Seen]:
+    """Yield the records of a body, of which `spans` says where they are. Raises what that raises."""
     blake, number = hashlib.blake2b, int.from_bytes
-    for _, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, _, _, headers_at, end in spans(body, count):
+    for _, _, offset, timestamp, kind, key_at, key_from, key_to, value_at, _, _, headers_at, end in spans:
         if key_at >= 0:
             key = number(blake(body[key_from:key_to], digest_size=16).digest())
         else:

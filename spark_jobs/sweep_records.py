@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
@@ -28,7 +29,7 @@ from backup_avro.container import (
     iter_blocks,
 )
 from backup_avro.errors import DamagedError
-from backup_avro.spans import spans
+from backup_avro.spans import Span
 from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import (
     Canvas,
@@ -40,9 +41,12 @@ from sink.encryption.objects import (
 )
 from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
-from spark_jobs.keys import remembered
+from sink.transcode.choice import best_bodies
+from spark_jobs.keys import KEPT_BYTES, remembered
 from spark_jobs.read import MissingObjectError, check_bytes
 from spark_jobs.sweep_plan import Piece, SweepTask
+
+_GOES: Final = ord("1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,30 +223,34 @@ def _find(task: SweepTask, source: _Source) -> _Found:
     found = _Found(masks=[[] for _ in task.pieces])
     newest: set[bytes] = set()
     tombstones: dict[bytes, _Tombstone] = {}
+    horizon, most_keys = task.horizon, task.rules.most_keys
     for index in range(len(task.pieces) - 1, -1, -1):
         piece = task.pieces[index]
         name = piece.item.key
         masks: list[int] = []
         size = going = 0
         for number, body, count in source.backwards(piece):
-            mask = 0
-            bit = 1 << count
-            for offset, key, is_tombstone, length in reversed(list(_records(body, count))):
-                bit >>= 1
-                if offset >= task.horizon or key is None:
+            goes = bytearray(b"0") * count  # the digits of the mask: its highest bit is the last record
+            for digit, span in enumerate(_newest_first(body, count)):
+                if span[2] >= horizon or span[5] < 0:
                     continue
+                key = body[span[6] : span[7]]
+                if len(key) >= KEPT_BYTES:
+                    key = remembered(key)
                 if key in newest:
-                    mask |= bit
-                    going += length
+                    goes[digit] = _GOES
+                    going += span[12] - span[1]
                     if key in tombstones:
                         tombstones[key].older.add(name)
-                elif len(newest) < task.rules.most_keys:
+                elif len(newest) < most_keys:
                     newest.add(key)
-                    if is_tombstone and offset < task.settled and piece.movable:
-                        tombstones[key] = _Tombstone(piece=index, block=number, bit=bit, size=length)
+                    if span[8] < 0 and span[2] < task.settled and piece.movable:
+                        tombstones[key] = _Tombstone(
+                            piece=index, block=number, bit=1 << count - 1 - digit, size=span[12] - span[1]
+                        )
                 else:
                     found.forgot = True
-            masks.append(mask)
+            masks.append(int(goes, 2) if count else 0)
             size += len(body)
         masks.reverse()
         found.masks[index] = masks
@@ -253,11 +261,8 @@ def _find(task: SweepTask, source: _Source) -> _Found:
     return found
 
 
-def _records(body: bytes, count: int) -> Iterator[tuple[int, bytes | None, bool, int]]:
-    """Yield offset, key as it is remembered (None: it has none), whether it is a tombstone, and length of a record."""
-    for _, start, offset, _, _, key_at, key_from, key_to, value_at, _, _, _, end in spans(body, count):
-        key = None if key_at < 0 else remembered(body[key_from:key_to])
-        yield offset, key, value_at < 0, end - start
+def _newest_first(body: bytes, count: int) -> Iterator[Span]:
+    return reversed(list(best_bodies().spans(body, count)))
 
 
 def _groups(pieces: Sequence[Piece], touched: frozenset[str]) -> Iterator[list[int]]:
@@ -293,20 +298,21 @@ class _Writer:
     def copy(self, blocks: Iterator[tuple[Plain, Block, bytes]], masks: Sequence[int], part: Part) -> None:
         """Take the blocks of a part without what goes: a block of which nothing goes as it is, unless it is small."""
         for (data, block, body), mask in zip(blocks, masks, strict=True):
-            kept = 0
+            kept = list(best_bodies().spans(body, block.count))
             whole = not mask and not self._body and 2 * len(body) >= self._task.rules.block_size
-            for number, span in enumerate(spans(body, block.count)):
-                if mask >> number & 1:
-                    continue
-                if self._part is None:
-                    self._part = _OpenPart(start=len(self._data), first=span[2])
-                self._part.add(span[2], span[3], is_tombstone=span[8] < 0, of=part)
-                kept += 1
-                if not whole:
-                    self._body.append(body[span[1] : span[12]])
-                    self._body_bytes += span[12] - span[1]
-            if whole and kept:
+            if mask:
+                goes = f"{mask:0{block.count}b}"[::-1]
+                kept = [span for span, digit in zip(kept, goes, strict=True) if digit == "0"]
+            if not kept:
+                continue
+            if self._part is None:
+                self._part = _OpenPart(start=len(self._data), first=kept[0][2])
+            self._part.add(kept, part)
+            if whole:
                 self._data += data[block.start : block.end]
+            else:
+                self._body += [body[span[1] : span[12]] for span in kept]
+                self._body_bytes += sum(span[12] - span[1] for span in kept)
             if self._body_bytes >= self._task.rules.block_size:
                 self._end_block()
             if not self._body and len(self._data) >= self._task.rules.object_size:
@@ -369,14 +375,15 @@ class _OpenPart:
     scan: int | None = None
     largest: int | None = 0
 
-    def add(self, offset: int, timestamp: int, *, is_tombstone: bool, of: Part) -> None:
-        if not self.records:
-            self.min_timestamp = self.max_timestamp = timestamp
-        self.last = offset
-        self.records += 1
-        self.tombstones += is_tombstone
-        self.min_timestamp = min(self.min_timestamp, timestamp)
-        self.max_timestamp = max(self.max_timestamp, timestamp)
+    def add(self, kept: Sequence[Span], of: Part) -> None:
+        """Add records of a part, at least one, in their order."""
+        times = [span[3] for span in kept]
+        low, high = min(times), max(times)
+        self.min_timestamp = min(self.min_timestamp, low) if self.records else low
+        self.max_timestamp = max(self.max_timestamp, high) if self.records else high
+        self.last = kept[-1][2]
+        self.records += len(kept)
+        self.tombstones += sum(span[8] < 0 for span in kept)
         self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
         if of.largest is None or self.largest is None:
             self.largest = None

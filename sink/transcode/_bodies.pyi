@@ -1,3 +1,5 @@
+from backup_avro.spans import Span
+
 def build(
     data: bytes | memoryview,
     count: int,
@@ -14,6 +16,7 @@ def advance(
 def survey(
     data: bytes | memoryview, count: int, head: bytes
 ) -> tuple[int, int, int, int, int, tuple[int, int] | None] | None: ...
+def spans(data: bytes, start: int, most: int, head: bytes) -> tuple[list[Span], int] | None: ...
 def modern(
     data: bytes | memoryview,
     count: int,

@@ -58,6 +58,7 @@ cdef struct Span:
     # A record; see `spans.Span`. Null has no place of its length.
     int64_t offset
     int64_t timestamp
+    int kind
     const uint8_t *key_at
     const uint8_t *key
     const uint8_t *key_end
@@ -186,6 +187,7 @@ cdef inline const uint8_t *read(
     span.timestamp = signed(raw)
     if end - at < 2 or (at[0] != 0 and at[0] != 2 and at[0] != 4):
         return NULL
+    span.kind = at[0] >> 1
     at += 1
 
     if at[0] == 2:
@@ -613,6 +615,50 @@ def survey(const uint8_t[::1] data, int64_t count, bytes head):
     if at != end:
         return None
     return tombstones, first, last, least, greatest, None if ordered else (wrong, before_wrong)
+
+
+def spans(bytes data, size_t start, int64_t most, bytes head):
+    """Return the spans of `most` records from byte `start` on and the place after them, or None if something is wrong.
+
+    Here the interpreter's lock is held: what is made is Python's.
+    """
+    cdef const uint8_t *begin = data
+    cdef const uint8_t *end = begin + len(data)
+    cdef const uint8_t *record = begin + start
+    cdef const uint8_t *after
+    cdef Head wanted
+    cdef Span span
+    cdef list found = []
+    wanted.data, wanted.size = head, len(head)
+    while most > 0:
+        after = read(record, end, &wanted, &span)
+        if after == NULL:
+            return None
+        found.append((
+            head,
+            record - begin,
+            span.offset,
+            span.timestamp,
+            span.kind,
+            -1 if span.key_at == NULL else span.key_at - begin,
+            -1 if span.key_at == NULL else span.key - begin,
+            key_end(&span) - begin,
+            -1 if span.value_at == NULL else span.value_at - begin,
+            -1 if span.value_at == NULL else span.value - begin,
+            span.headers - begin,
+            span.headers - begin,
+            after - begin,
+        ))
+        record = after
+        most -= 1
+    return found, record - begin
+
+
+cdef inline const uint8_t *key_end(const Span *span) noexcept nogil:
+    """Return the place after the key, or after the byte that says that there is none."""
+    if span.key_at != NULL:
+        return span.key_end
+    return span.headers - 1 if span.value_at == NULL else span.value_at - 1
 
 
 cdef inline const uint8_t *put_modern(

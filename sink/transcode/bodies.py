@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backup_avro.record_v1 import LayoutV1, Modern
+from backup_avro.spans import Span
 from sink.transcode.batch import Compression
 
 
@@ -87,6 +88,10 @@ class BodyWorker(Protocol):
 
     def survey(self, body: bytes, count: int) -> Survey | None:
         """Look at all records at once. None where it takes a look at each: damage, several partitions, plain Python."""
+        ...
+
+    def spans(self, body: bytes, count: int) -> Iterator[Span]:
+        """See `backup_avro.spans.spans`."""
         ...
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from backup_avro import record_v1
 from backup_avro.binary import BinaryReader
 from backup_avro.errors import DamagedError
 from backup_avro.record_v1 import LayoutV1, Modern
+from backup_avro.spans import Span, spans
 from backup_avro.varint import LONG_MAX
 from sink.transcode import _bodies, content_hash, reverse
 from sink.transcode import batch as layout
@@ -17,6 +19,7 @@ from sink.transcode.bodies import Advanced, BuiltBatch, Survey
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
 _HEAD_BYTES: Final = 300
+_SPANS: Final = 4096
 
 
 class CompiledBodies:
@@ -111,6 +114,20 @@ class CompiledBodies:
             max_timestamp=greatest,
             disorder=disorder,
         )
+
+    def spans(self, body: bytes, count: int) -> Iterator[Span]:
+        """See `backup_avro.spans.spans`. Some thousands at a time, for a span takes more memory than a small record."""
+        place = _place(body[:_HEAD_BYTES])
+        done = at = 0
+        while place is not None and done < count:
+            found = _bodies.spans(body, at, min(count - done, _SPANS), place[0])
+            if found is None:
+                break
+            some, at = found
+            yield from some
+            done += len(some)
+        if done < count or at != len(body):
+            yield from islice(spans(body, count), done, None)
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
         """See `record_v1.modern`."""

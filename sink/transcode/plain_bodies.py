@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from backup_avro import record_v1
 from backup_avro.record_v1 import LayoutV1, Modern
+from backup_avro.spans import Span, spans
 from sink.transcode import content_hash, reverse
 from sink.transcode.batch import Compression, with_producer
 from sink.transcode.bodies import Advanced, BuiltBatch, Survey
@@ -46,6 +47,10 @@ class PlainBodies:
         """Leave it to whoever looks at each record."""
         del body, count
         return None
+
+    def spans(self, body: bytes, count: int) -> Iterator[Span]:
+        """See `backup_avro.spans.spans`."""
+        return spans(body, count)
 
     def modern(self, body: bytes, count: int, layout: LayoutV1, *, empty_as_null: bool) -> Modern:
         """See `record_v1.modern`."""

@@ -104,9 +104,11 @@ def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[str], str | 
             expected, got = bodies.built(plain, job), bodies.built(fast, job)
             state = rng.randbytes(32)
             hashes = bodies.advanced(plain, job, state), bodies.advanced(fast, job, state)
+            spans = bodies.spanned(plain, job), bodies.spanned(fast, job)
             counts[str(expected[0])] += 1
-            if expected != got or hashes[0] != hashes[1]:
-                return seed, counts, f"{job}\nplain:    {expected}, {hashes[0]}\ncompiled: {got}, {hashes[1]}"
+            one, other = (expected, hashes[0], spans[0]), (got, hashes[1], spans[1])
+            if one != other:
+                return seed, counts, f"{job}\nplain:    {one}\ncompiled: {other}"
             continue
         fetch = twisted(rng, pool)
         expected, got = outcome(reference, fetch), outcome(compiled, fetch)

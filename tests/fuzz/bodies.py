@@ -75,6 +75,16 @@ def advanced(worker: BodyWorker, job: Job, state: bytes) -> Outcome:
         return ("damaged", *error.args, error.remedy)
 
 
+def spanned(worker: BodyWorker, job: Job) -> Outcome:
+    """Return where the records of a body are, as far as they were found, and in which words the rest was refused."""
+    found: list[object] = []
+    try:
+        found.extend(worker.spans(job.body, job.count))
+    except DamagedError as error:
+        return ("damaged", *found, *error.args, error.remedy)
+    return ("read", *found)
+
+
 def turned(worker: BodyWorker, job: Job, layout: LayoutV1, *, empty_as_null: bool) -> Outcome:
     """Return what becomes of a body of version 1, or the words in which it was refused."""
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fuzz import bodies
-from fuzz.bodies import Job, advanced, built
+from fuzz.bodies import Job, advanced, built, spanned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARTITION, TOPIC, logs
@@ -39,6 +39,7 @@ def same(job: Job) -> bodies.Outcome:
     expected = built(PLAIN, job)
     assert built(COMPILED, job) == expected
     assert advanced(COMPILED, job, STATE) == advanced(PLAIN, job, STATE)
+    assert spanned(COMPILED, job) == spanned(PLAIN, job)
     return expected
 
 
@@ -110,6 +111,20 @@ def test_damaged_and_hostile_bytes(seed: int) -> None:
     pool = [bodies.sound(rng) for _ in range(4)]
     for _ in range(10):
         same(bodies.twisted(rng, pool))
+
+
+def test_spans_come_some_thousands_at_a_time() -> None:
+    """At the borders nothing is missing and nothing comes twice; what is wrong is told in the same words."""
+    records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"%d" % n, value=None) for n in range(9000)]
+    body = whole(records)
+    assert spanned(COMPILED, Job(body=body, count=9000)) == spanned(PLAIN, Job(body=body, count=9000))
+    for job in (
+        Job(body=body[:-1], count=9000),
+        Job(body=body, count=8192),
+        Job(body=body + encode(Record(topic="other", partition=1, offset=9000)), count=9001),
+        Job(body=body, count=0),
+    ):
+        assert spanned(COMPILED, job) == spanned(PLAIN, job)
 
 
 def test_cut_anywhere_and_every_byte_wrong() -> None:

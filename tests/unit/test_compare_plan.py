@@ -9,16 +9,23 @@ import pytest
 from build_backup import records
 
 from backup_avro.record import Record, encode
+from backup_avro.spans import spans
 from spark_jobs.compare_plan import Comparison, Facts, Kind, Latest, Seen, Suspect, Verdict, seen, shown, told, verdict
 
 FACTS = Facts(topic="orders", partition=0, names=("backup", "topic"), starts=(0, 0))
 BASE = Record(topic="orders", partition=0, offset=7, timestamp=5, key=b"k", value=b"v")
 
 
+def made(found: list[Record]) -> list[Seen]:
+    """What a body of these records is."""
+    body = b"".join(map(encode, found))
+    return list(seen(body, spans(body, len(found))))
+
+
 def of(*items: tuple[int, str, str | None]) -> list[Seen]:
     """Records as (offset, key, value)."""
     found = [replace(BASE, offset=o, key=k.encode(), value=v if v is None else v.encode()) for o, k, v in items]
-    return list(seen(b"".join(map(encode, found)), len(found)))
+    return made(found)
 
 
 def compare(first: list[Seen], second: list[Seen], *, newer: list[Seen] | None = None, **facts: object) -> Verdict:
@@ -80,7 +87,7 @@ def test_what_can_not_be_judged_is_counted() -> None:
     """Below the log start, without a key where a cleaner works, after tombstones may have expired."""
     assert compare(of(V1), [], starts=(0, 4)).not_judged == {"deleted below the log start of the topic": 1}
     assert compare(of(V1, V2), [], starts=(0, 4)).counts == {Kind.GONE: 1}
-    keyless = list(seen(encode(replace(BASE, key=None)), 1))
+    keyless = made([replace(BASE, key=None)])
     assert compare(keyless, []).not_judged == {"without a key, which a cleaner drops": 1}
     assert compare(keyless, [], compacted=False).counts == {Kind.GONE: 1}
     assert compare(of(V1), [], expired="too old").not_judged == {"too old": 1}
@@ -104,14 +111,14 @@ def test_what_can_not_be_judged_is_counted() -> None:
 )
 def test_every_field_counts(other: Record) -> None:
     """Two records of one offset that differ in any field are different."""
-    first, second = (list(seen(encode(record), 1)) for record in (BASE, other))
+    first, second = (made([record]) for record in (BASE, other))
     assert compare(first, second, compacted=False).counts.get(Kind.DIFFERENT) == 1
 
 
 def test_records_without_a_key_stand_for_themselves() -> None:
     """In a topic that is not compacted each must be there."""
     items = [replace(BASE, offset=offset, key=None) for offset in range(4)]
-    both = [list(seen(b"".join(map(encode, part)), len(part))) for part in (items, items[:2])]
+    both = [made(part) for part in (items, items[:2])]
     assert compare(*both, compacted=False).counts == {Kind.GONE: 2}
     assert compare(both[1], both[0], compacted=False).counts == {Kind.MISSING: 2}
 
@@ -166,9 +173,9 @@ def test_compaction_is_no_difference_and_a_planted_one_is_found(seed: int) -> No
     def judge(first: list[Record], second: list[Record]) -> Verdict:
         """Compare below the cut, and look beyond it."""
         return compare(
-            list(seen(b"".join(map(encode, first)), len(first))),
-            [one for one in seen(b"".join(map(encode, second)), len(second)) if one.offset < cut],
-            newer=[one for one in seen(b"".join(map(encode, second)), len(second)) if one.offset >= cut],
+            made(first),
+            [one for one in made(second) if one.offset < cut],
+            newer=[one for one in made(second) if one.offset >= cut],
         )
 
     assert judge(backup, live).counts == {}

@@ -71,9 +71,9 @@ def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
 _CHOOSE = sweep_records._Found.choose
 
 
-def _first_is_newest(masks: Callable[..., Any]) -> Callable[..., Any]:
+def _oldest_first(newest_first: Callable[..., Any]) -> Callable[..., Any]:
     """Each key keeps its oldest record."""
-    return lambda *some: iter(list(masks(*some))[::-1])
+    return lambda *some: iter(list(newest_first(*some))[::-1])
 
 
 _NOW = ("sweep", 0, 0.0, 1000, False)
@@ -105,7 +105,7 @@ _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     ),
     "the oldest record of a key is kept": (
         [*_BEGIN, *_AGAIN, _NOW],
-        [(sweep_records, "_records", _first_is_newest(sweep_records._records))],
+        [(sweep_records, "_newest_first", _oldest_first(sweep_records._newest_first))],
     ),
 }
 
