@@ -6,7 +6,7 @@ The integration test tries each of them on real servers, a unit test holds them 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,21 +41,29 @@ EVERYBODY: Final = frozenset(CREDENTIALS)
 WRITERS: Final = _roles("writer-a", "writer-b")
 READS_DATA: Final = _roles("janitor", "verify", "reader", "restore", "restore-groups", "drill")
 PINS: Final = WRITERS | READS_DATA - _roles("restore-groups")
+# SeaweedFS lets whoever may put an object end uploads of it.
+_CATCH_UP: Final = _roles("catch-up")
 KEEPS_RESULTS: Final = _roles("janitor", "verify", "drill")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Action:
-    """One row. `key` is a whole key, of `ListBucket` a prefix; None: the bucket itself."""
+    """One row. `key` is a whole key, of `ListBucket` a prefix; None: the bucket itself.
+
+    `besides` are those whom no policy allows it, and SeaweedFS does.
+    """
 
     name: str
     action: str
     key: str | None
     allowed: frozenset[str]
+    besides: frozenset[str] = frozenset()
 
 
-def _s3(name: str, action: str, key: str | None, allowed: frozenset[str]) -> S3Action:
-    return S3Action(name=name, action=action, key=key, allowed=allowed)
+def _s3(
+    name: str, action: str, key: str | None, allowed: frozenset[str], *, besides: frozenset[str] = frozenset()
+) -> S3Action:
+    return S3Action(name=name, action=action, key=key, allowed=allowed, besides=besides)
 
 
 _P: Final = f"{PREFIX}/{PAIR}"
@@ -98,8 +106,8 @@ S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("delete a pause", "DeleteObject", f"{_P}/pauses/00000001.json", NOBODY),
     _s3("delete from another pair", "DeleteObject", f"{PREFIX}/other/a/generation=00000001/topics/t", NOBODY),
     _s3("list unfinished uploads", "ListBucketMultipartUploads", None, WRITERS | {"janitor"}),
-    _s3("end an upload of a", "AbortMultipartUpload", _A, _roles("writer-a", "janitor")),
-    _s3("end an upload of b", "AbortMultipartUpload", _B, _roles("writer-b", "janitor")),
+    _s3("end an upload of a", "AbortMultipartUpload", _A, _roles("writer-a", "janitor"), besides=_CATCH_UP),
+    _s3("end an upload of b", "AbortMultipartUpload", _B, _roles("writer-b", "janitor"), besides=_CATCH_UP),
     _s3("ask whether there are versions", "GetBucketVersioning", None, WRITERS),
     _s3("list versions", "ListBucketVersions", f"{_P}/generations/", NOBODY),
     _s3("switch versions on or off", "PutBucketVersioning", None, NOBODY),
@@ -205,11 +213,21 @@ def granted(acls: Sequence[Acl], needs: Sequence[tuple[Resource | None, str, str
     return all(one(*need) for need in needs)
 
 
-def table(names: Sequence[str], allowed: Sequence[frozenset[str]]) -> str:
-    """Return rows by name and columns by credential, as the page has them."""
+def s3_table(found: Sequence[frozenset[str]]) -> str:
+    """Return who could do what, row by row of `S3_ACTIONS`, as the page has it."""
+    return _table((row.name, who, row.besides) for row, who in zip(S3_ACTIONS, found, strict=True))
+
+
+def kafka_table(found: Sequence[frozenset[str]]) -> str:
+    """Return who could do what, row by row of `KAFKA_ACTIONS`, as the page has it."""
+    return _table((row.name, who, NOBODY) for row, who in zip(KAFKA_ACTIONS, found, strict=True))
+
+
+def _table(found: Iterable[tuple[str, frozenset[str], frozenset[str]]]) -> str:
     lines = [f"| | {' | '.join(CREDENTIALS)} |", f"|---|{':-:|' * len(CREDENTIALS)}"]
-    for name, who in zip(names, allowed, strict=True):
-        lines.append(f"| {name} | {' | '.join('yes' if one in who else 'no' for one in CREDENTIALS)} |")
+    for name, who, besides in found:
+        cells = ("no" if one not in who else "(yes)" if one in besides else "yes" for one in CREDENTIALS)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
