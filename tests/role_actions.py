@@ -180,7 +180,7 @@ KAFKA_ACTIONS: Final[Sequence[KafkaAction]] = (
         (Resource.TRANSACTIONAL_ID, "tandem-restore-1", "Write"),
     ),
     _other("open another transactional id", NOBODY, (Resource.TRANSACTIONAL_ID, "payments", "Write")),
-    _other("list ACLs", NOBODY, (None, "", "Describe")),
+    _other("read a broker's config", NOBODY, (None, "", "DescribeConfigs")),
     _other("add an ACL", NOBODY, (None, "", "Alter")),
     _other("change a broker's config", NOBODY, (None, "", "AlterConfigs")),
 )

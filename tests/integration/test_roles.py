@@ -25,16 +25,12 @@ from botocore.exceptions import ClientError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as GroupPlaces
 from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
-    ResourcePatternType,
     ResourceType,
 )
 from instances import Pair, merge
@@ -454,11 +450,8 @@ def ask_group(admin: AdminClient, operation: str) -> None:
 def ask_cluster(admin: AdminClient, operation: str) -> None:
     """Do with the cluster what an operation stands for. Raises KafkaException."""
     match operation:
-        case "Describe":
-            every = AclBindingFilter(
-                ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-            )
-            admin.describe_acls(every).result(30)
+        case "DescribeConfigs":
+            only(admin.describe_configs([ConfigResource(ResourceType.BROKER, "1")]))
         case "Alter":
             mine = Acl(resource=Resource.TOPIC, name=rows.OTHER, operations=("Read",))
             only(admin.create_acls(list(bindings(mine, "nobody"))))
