@@ -31,7 +31,7 @@ ON_THE_STORE = {
 }
 #: What the ACLs lack -> the coordination topic, what the log says, whether it ends the instance.
 ON_KAFKA = {
-    "guarded Read": (COORDINATION, f"Not allowed to read Kafka topic {GUARDED} (grant READ", False),
+    "guarded Read": (COORDINATION, f"not allowed to read topic {GUARDED}: it takes READ and DESCRIBE", False),
     "guarded DescribeConfigs": (COORDINATION, f"grant the principal DescribeConfigs on topic {GUARDED}", False),
     "coordination Read": (COORDINATION, f"grant the principal Read on the coordination topic {COORDINATION}", False),
     "coordination Write": (COORDINATION, f"grant the principal Write on the coordination topic {COORDINATION}", False),
