@@ -91,7 +91,7 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 		--rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED)) $(if $(FIRST),--first $(FIRST))
 
 roles: setup ## Try every right of every role on servers that refuse the others, and write the tables of docs/roles.md
-	@TANDEM_ROLES_PAGE=1 $(BIN)/pytest tests/integration/test_roles.py $(PYTEST)
+	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/test_roles.py $(PYTEST)
 
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')

@@ -27,7 +27,7 @@ CREDENTIALS: Final[Mapping[str, tuple[Role, str | None]]] = {
     for role in Role
     for name in (("a", "b") if role is Role.WRITER else (None,))
 }
-_SETTING: Final = "TANDEM_ROLES_PAGE"
+_SETTING: Final = "ROLES_PAGE"
 
 
 def _roles(*names: str) -> frozenset[str]:
