@@ -116,7 +116,7 @@ def test_a_right_on_the_store_that_is_missing_ends_the_start(lack: str, world: W
     """With 1, before anything is claimed: the probe does what an instance will do."""
     with ExitStack() as stack:
         _, a = world.start(stack, lack)
-        assert a.end() == 1, a.last_words()
+        assert a.end(150.0) == 1, a.last_words()  # a busy machine takes its time to start
         assert ON_THE_STORE[lack] in a.text(), a.last_words()
         assert "`tandem policy s3`" in a.text()
 
@@ -128,7 +128,7 @@ def test_a_right_on_kafka_that_is_missing_is_named(lack: str, world: World) -> N
     with ExitStack() as stack:
         pair, a = world.start(stack, lack, coordination=coordination)
         if ends:
-            assert a.end() == 1, a.last_words()
+            assert a.end(150.0) == 1, a.last_words()  # a busy machine takes its time to start
             assert said in a.text(), a.last_words()
         else:
             pair.wait(f"it says {said!r}", lambda: said in a.text())
