@@ -12,7 +12,7 @@ import uuid
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
@@ -23,11 +23,13 @@ from backup_avro.errors import DamagedError, PermanentError, TandemError, Transi
 from backup_avro.head import Head, longest
 from controller.heads import head_in
 from controller.observation import Activation, Peer, Twin
-from sink.source import client_config
+from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import TopicExistsError
 
 _LOG = structlog.get_logger()
+#: How the names of consumer groups begin that are never joined: librdkafka wants one.
+GROUP_PREFIX: Final = "tandem-coordination-"
 _POLL_S = 0.2
 _ANSWER_S = 10.0
 _CREATE_AGAIN_S = 5.0
@@ -234,7 +236,7 @@ class CoordinationTopic:
 
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
-            self._fail(str(error))
+            self._fail(str(self._explain(error, "write to")))
             if error.code() in _GONE:
                 self._gone.set()
         elif self._failing is not None:
@@ -304,8 +306,13 @@ class CoordinationTopic:
             consumer.close()
 
     def _complain(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 (the library's documented name)
-            _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=str(error))
+        if error.code() != KafkaError._PARTITION_EOF and not admin_errors.is_about_no_group(error):  # noqa: SLF001 (the library's documented name)
+            why = str(self._explain(error, "read"))
+            _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=why)
+
+    def _explain(self, error: KafkaError, operation: str) -> TandemError:
+        resource, servers = f"the coordination topic {self._topic}", client_config.servers_of(self._props)
+        return admin_errors.explain(error, operation=operation, resource=resource, servers=servers)
 
     def _take(self, message: Message, *, live: bool) -> None:
         parsed = parse(message)
@@ -339,7 +346,7 @@ def open_consumer(props: Mapping[str, client_config.Value]) -> Any:  # noqa: ANN
         client_config.for_confluent(
             props,
             **{
-                "group.id": f"tandem-coordination-{uuid.uuid4().hex}",
+                "group.id": f"{GROUP_PREFIX}{uuid.uuid4().hex}",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "logger": _LibrdkafkaLog(),

@@ -132,7 +132,9 @@ class Mailbox:
             return _letter(record)
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (the library's documented name)
             self._unread.discard(record.partition())
-        elif error.fatal() or not (error.retriable() or _may_pass(error)):
+        elif not admin_errors.is_about_no_group(error) and (
+            error.fatal() or not (error.retriable() or _may_pass(error))
+        ):
             self._refuse(error)
         return None
 

@@ -25,7 +25,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 
 from backup_avro.chain_json import Fields
 from backup_avro.errors import DamagedError, TimedOutError, TransientError
-from sink.source.client_config import Value, for_confluent
+from sink.source import admin_errors
+from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import LATEST, ClusterAdmin
 from sink.source.errors import ClusterTransientError, TopicExistsError
 from sink.source.fetched import TopicPartition as Place
@@ -34,6 +35,8 @@ from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 
 TOPIC: Final = "_tandem_restore_progress"
 PARTITION: Final = 0
+#: Never joined, nothing committed: librdkafka wants a name.
+GROUP: Final = "tandem-restore"
 _VERSION: Final = 1
 _CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 _REPLICAS: Final = 3
@@ -286,10 +289,11 @@ class ProgressReader:
         self._only = only
         self._view = view
         self._admin = ClusterAdmin(props)
+        self._servers = servers_of(props)
         self._consumer = Consumer(
             for_confluent(
                 props,
-                group_id="tandem-restore",  # never joined, nothing committed
+                group_id=GROUP,
                 isolation_level=view.value.name.lower(),
                 enable_auto_commit=False,
                 enable_auto_offset_store=False,
@@ -332,7 +336,9 @@ class ProgressReader:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name has the underscore
                 self._next = max(self._next, message.offset() or 0)
                 return False
-            raise ClusterTransientError(f"reading {TOPIC}: {error.str()}")
+            if admin_errors.is_about_no_group(error):
+                return False
+            raise admin_errors.explain(error, operation="read", resource=f"topic {TOPIC}", servers=self._servers)
         self._next = (message.offset() or 0) + 1
         self._take(message)
         return True

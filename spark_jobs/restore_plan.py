@@ -454,9 +454,13 @@ def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Re
     return hashlib.sha256(json.dumps(document, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+#: How the transactional ids of all restores begin.
+TRANSACTIONAL_ID_PREFIX: Final = "tandem-restore-"
+
+
 def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
     """Return the one id under which a source partition of a plan is written, whoever does it."""
-    return f"tandem-restore-{plan_hash[:16]}-{topic_id}-{partition}"
+    return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-{topic_id}-{partition}"
 
 
 def shaped(

@@ -30,6 +30,8 @@ from controller.describe import (
 from controller.handover import Stage, Step
 from controller.key_use import KeyUse
 from controller.overview import GenerationStatus, InstanceStatus, PauseStatus, RequestStatus, RestoreStatus, State
+from controller.roles.kafka import Acl
+from controller.roles.role import Role
 from controller.roster import PairSummary
 from controller.sandbox.server import ServerState
 from controller.verdict import Fault, Problem
@@ -814,6 +816,24 @@ class SigningKey(TypedDict):
     public: str
 
 
+class S3Policy(TypedDict):
+    """`tandem policy s3` and `bucket`. `role` is None for the bucket's; `policy` is in the syntax of AWS IAM."""
+
+    pair: str
+    role: Role | None
+    policy: Mapping[str, Any]
+
+
+class KafkaPolicy(TypedDict):
+    """`tandem policy kafka`. `commands` are the ACLs as command lines of kafka-acls."""
+
+    pair: str
+    role: Role
+    principal: str
+    acls: Sequence[Acl]
+    commands: Sequence[str]
+
+
 class SandboxStatus(TypedDict):
     """`tandem sandbox status`."""
 
@@ -864,6 +884,9 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "drill": (("Drill", Drill),),
     "retention": (("Retention", Retention),),
     "release": (("Release", Release),),
+    "policy s3": (("S3Policy", S3Policy),),
+    "policy bucket": (("S3Policy", S3Policy),),
+    "policy kafka": (("KafkaPolicy", KafkaPolicy),),
     "signing-key generate": (("SigningKey", SigningKey),),
     "signing-key show": (("SigningKey", SigningKey),),
     "config show": (("Config", Config),),

@@ -54,6 +54,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "drill": "Rehearse a restore in scratch topics, and keep the result.",
     "retention": "Plan, or carry out, what time has made worthless.",
     "release": "Let go of what the cluster no longer has.",
+    "policy": "Print the rights that each role needs.",
     "signing-key": "Make keys that sign a backup, and show them.",
     "config": "Check and show the configuration.",
     "sandbox": "Start and stop a local Kafka and S3 to try things.",

@@ -31,11 +31,20 @@ _TRANSIENT_CODES = frozenset(
     }
 )
 _CREDENTIALS = "check access_key_id and secret_access_key, or what the environment, profile or instance provides"
+# How `what` begins -> the right that it takes. The longer ones come first.
+_RIGHTS = {
+    "put": "s3:PutObject on that key",
+    "begin the upload": "s3:PutObject on that key",
+    "upload part": "s3:PutObject on that key",
+    "complete the upload": "s3:PutObject on that key",
+    "abort the upload": "s3:AbortMultipartUpload on that key",
+    "get": "s3:GetObject on that key, and s3:ListBucket on its prefix: without it S3 refuses what is not there",
+    "head": "s3:GetObject on that key, and s3:ListBucket on its prefix: without it S3 refuses what is not there",
+    "delete": "s3:DeleteObject on that key",
+    "list uploads": "s3:ListBucketMultipartUploads on the bucket",
+    "list": "s3:ListBucket on the bucket for that prefix",
+}
 _DENIED_CODES = {
-    "AccessDenied": (
-        "allow s3:GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListMultipartUploadParts on the prefix, "
-        "s3:ListBucket and ListBucketMultipartUploads on the bucket, and the key's kms actions if it is encrypted"
-    ),
     "AllAccessDisabled": "ask the owner of the bucket",
     "AccountProblem": "ask the provider about the account",
     "InvalidAccessKeyId": _CREDENTIALS,
@@ -71,8 +80,8 @@ def error_of(code: str, status: int, message: str, *, what: str) -> TandemError:
         return ObjectMissingError(text, remedy="was it deleted, or is the URL another one?")
     if code in _MISSING_BUCKET:
         return StoreMissingError(text, remedy="create the bucket, or correct its name, region and endpoint_url")
-    if code in _DENIED_CODES:
-        return StoreDeniedError(text, remedy=_DENIED_CODES[code])
+    if code == "AccessDenied" or code in _DENIED_CODES:
+        return StoreDeniedError(text, remedy=_DENIED_CODES.get(code) or _right_for(what))
     if code in _TRANSIENT_CODES:
         return StoreTransientError(text, remedy="the store is busy or restarting; it is tried again")
     if code == "NotImplemented" or status == 501:
@@ -88,3 +97,8 @@ def error_of(code: str, status: int, message: str, *, what: str) -> TandemError:
     if status in {408, 409, 425, 429} or status >= 500 or status < 400:
         return StoreTransientError(text, remedy="the store is busy or restarting; it is tried again")
     return StoreRejectedError(text, remedy=_REJECTED_CODES.get(code, "see the store's own log for the request"))
+
+
+def _right_for(what: str) -> str:
+    right = next((right for begin, right in _RIGHTS.items() if what.startswith(f"{begin} ")), "the action")
+    return f"allow {right}; `tandem policy s3` prints what each role needs, docs/roles.md explains it"

@@ -38,6 +38,18 @@ _DENIED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+# The operations of ACLs, by what callers say they do.
+_RIGHTS = {
+    "describe": "Describe",
+    "describe the config of": "DescribeConfigs",
+    "list offsets of": "Describe",
+    "read the offsets of": "Describe",
+    "create": "Create",
+    "delete": "Delete",
+    "change the config of": "AlterConfigs",
+    "read": "Read",
+    "write to": "Write",
+}
 UNKNOWN_TOPIC = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
@@ -79,6 +91,15 @@ def error_of(raised: KafkaException | KafkaError) -> KafkaError:
     return error
 
 
+def is_about_no_group(error: KafkaError) -> bool:
+    """Whether only the look-up of a group's coordinator was refused.
+
+    librdkafka makes it for every consumer that has a `group.id`, and it wants one; who joins no group and commits
+    nothing needs no answer.
+    """
+    return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
 def explain(
     error: KafkaError, *, operation: str, resource: str, servers: str, last_seen: KafkaError | None = None
 ) -> TandemError:
@@ -104,8 +125,10 @@ def explain(
             remedy="check bootstrap.servers and the network, that the brokers run, and security.protocol",
         )
     if code in _DENIED:
+        right = _RIGHTS.get(operation, f"the right to {operation}")
         return ClusterDeniedError(
-            f"{what}: not allowed: {why}", remedy=f"grant the principal the right to {operation} {resource}"
+            f"{what}: not allowed: {why}",
+            remedy=f"grant the principal {right} on {resource}; `tandem policy kafka` prints what each role needs",
         )
     if code in UNKNOWN_TOPIC:
         return UnknownTopicError(f"{what}: it does not exist", remedy="check the name, or create it")

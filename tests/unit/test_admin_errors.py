@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from backup_avro.errors import TandemError
-from sink.source.admin_errors import explain
-from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
+from sink.source.admin_errors import explain, is_about_no_group
+from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError, ClusterUnreachableError
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "Failed to get metadata")
 
@@ -42,3 +42,25 @@ def test_nobody_there(last_seen: KafkaError | None) -> None:
     assert isinstance(error, ClusterUnreachableError)
     assert "bootstrap.servers" in str(error)
     assert last_seen is None or last_seen.str() in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "right"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "describe the config of", "DescribeConfigs"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "write to", "Write"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "read the offsets of", "Describe"),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "ask for the id of", "the right to ask for the id of"),
+    ],
+)
+def test_a_refusal_names_the_right_that_is_missing(code: int, operation: str, right: str) -> None:
+    """As ACLs call it, with the resource, and the command that prints what is needed."""
+    error = explain(KafkaError(code), operation=operation, resource="topic x", servers="broker:9093")
+    assert isinstance(error, ClusterDeniedError)
+    assert f"grant the principal {right} on topic x; `tandem policy kafka`" in str(error)
+
+
+def test_what_is_about_a_group_that_nobody_joins() -> None:
+    """Only the look-up of its coordinator; a topic that may not be read is another matter."""
+    assert is_about_no_group(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    assert not is_about_no_group(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))

@@ -160,6 +160,29 @@ def test_every_answer_has_its_error(code: str, status: int, kind: type[TandemErr
     assert isinstance(error, PermanentError) != (kind is StoreTransientError)
 
 
+@pytest.mark.parametrize(
+    ("action", "right"),
+    [
+        ("put 'k'", "s3:PutObject on that key"),
+        ("begin the upload of 'k'", "s3:PutObject on that key"),
+        ("upload part 2 of 'k'", "s3:PutObject on that key"),
+        ("complete the upload of 'k'", "s3:PutObject on that key"),
+        ("abort the upload of 'k'", "s3:AbortMultipartUpload"),
+        ("get 'k'", "s3:GetObject on that key, and s3:ListBucket"),
+        ("head 'k'", "s3:GetObject on that key, and s3:ListBucket"),
+        ("delete 3 objects, the first 'k',", "s3:DeleteObject"),
+        ("list uploads below 'k'", "s3:ListBucketMultipartUploads"),
+        ("list 'k'", "s3:ListBucket on the bucket for that prefix"),
+        ("something else", "allow the action"),
+    ],
+)
+def test_a_refusal_names_the_right_that_is_missing(action: str, right: str) -> None:
+    """By what was done, and the command that prints what is needed."""
+    error = error_of("AccessDenied", 403, "", what=f"{action} in bucket 'b' at http://host")
+    assert right in str(error.remedy)
+    assert "`tandem policy s3`" in str(error.remedy)
+
+
 def test_the_repr_of_settings_hides_secrets() -> None:
     """Settings may end up in a log."""
     settings = StoreSettings(access_key_id="AKIA", secret_access_key=SECRET, session_token=SECRET + "2")

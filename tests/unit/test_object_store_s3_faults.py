@@ -592,6 +592,13 @@ def test_the_probe_tells_of_wrong_keys_and_missing_rights(server: TinyS3, store:
         store.probe("p")
 
 
+def test_the_clock_is_told_to_who_may_not_list_the_root(server: TinyS3, store: ObjectStore) -> None:
+    """Rights reach no further than a pair's folder, and a refusal has a date as well."""
+    server.faults = [answers(403, "AccessDenied")]
+    assert abs(store.now() - datetime.now(UTC)) < timedelta(minutes=1)
+    assert len(server.requests) == 1
+
+
 def test_the_probe_tells_of_clocks_that_differ(server: TinyS3, store: ObjectStore) -> None:
     """Signatures fail at 15 minutes; said before that."""
     server.clock = lambda: datetime.now(UTC) + timedelta(minutes=10)
