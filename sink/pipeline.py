@@ -38,6 +38,7 @@ from sink.promise import promise_of
 from sink.reading import PartitionReading, reading_of
 from sink.roll import Roller
 from sink.scan import BaseScan
+from sink.scarcity import scarcity
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
@@ -283,7 +284,11 @@ class Pipeline:
             self._read(sources[1], tail, base)
             self._finish()
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
-            _LOG.error("pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__)
+            lacking = scarcity(error)
+            remedy = {} if lacking is None else {"remedy": lacking.remedy}
+            _LOG.error(
+                "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
+            )
             # What is under way may still be appended. Whoever starts anew from the chain must not do so before that.
             self._committer.finish(timeout=None)
             self._error = error
