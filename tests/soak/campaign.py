@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import secrets
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -206,34 +207,48 @@ class Soak:
 
     def _go_on(self) -> None:
         compare_at, sweep_at = self._plan.compare_s, self._plan.sweep_s
-        with (self._folder / "samples.csv").open("w", encoding="utf-8", newline="") as table:
-            rows = csv.writer(table)
-            rows.writerow(["instance", *(item.name for item in fields(Sample))])
+        stop = threading.Event()
+        looking = threading.Thread(target=self._look_on, args=(stop,), name="look", daemon=True)
+        looking.start()
+        try:
             while self._now < self._plan.seconds:
-                began = self._now
-                self._look(rows)
-                table.flush()
+                self._check_crew()
                 if self._now >= compare_at:
                     compare_at = self._now + self._plan.compare_s
                     self._compare()
                 if self._now >= sweep_at:
                     sweep_at = self._now + self._plan.sweep_s
                     self._sweep()
-                # What took long is no reason to look more often afterwards.
-                time.sleep(max(0.0, began + _LOOK_S - self._now))
+                time.sleep(1.0)
+        finally:
+            stop.set()
+            looking.join()
 
-    def _look(self, rows: Any) -> None:
+    def _look_on(self, stop: threading.Event) -> None:
+        """Measure both processes until told to stop, whatever the campaign waits for meanwhile."""
+        with (self._folder / "samples.csv").open("w", encoding="utf-8", newline="") as table:
+            rows = csv.writer(table)
+            rows.writerow(["instance", *(item.name for item in fields(Sample))])
+            while not stop.wait(_LOOK_S):
+                for name, instance in self._running.items():
+                    with suppress(OSError):  # it ended, or is too busy for a page: the one is noticed, the other passes
+                        sample = look(instance.process.pid, at=self._now)
+                        self._samples[name].append(sample)
+                        rows.writerow([name, *(round(value, 2) for value in astuple(sample))])
+                        self._scrape(name)
+                table.flush()
+
+    def _scrape(self, name: str) -> None:
+        """As production would: Prometheus asks each instance, a load balancer asks for its health, a person looks."""
+        for path in ("/metrics", "/livez", "/"):
+            with urllib.request.urlopen(f"{self._pages[name]}{path}", timeout=30) as answer:
+                answer.read()
+            self.tally.scrapes += 1
+
+    def _check_crew(self) -> None:
         for name, instance in self._running.items():
             if not instance.alive:
                 raise WrongError(f"{name} ended with exit code {instance.process.returncode}\n{instance.last_words()}")
-            sample = look(instance.process.pid, at=self._now)
-            self._samples[name].append(sample)
-            rows.writerow([name, *(round(value, 2) for value in astuple(sample))])
-            # As production would: Prometheus asks each instance, a load balancer asks for its health, a person looks.
-            for path in ("/metrics", "/livez", "/"):
-                with urllib.request.urlopen(f"{self._pages[name]}{path}", timeout=30) as answer:
-                    answer.read()
-                self.tally.scrapes += 1
         gone = [writer for writer in self._writers if not writer.alive]
         if gone or not self._follower.alive:
             raise WrongError("a writer or the follower ended by itself: its traceback is on stderr")

@@ -112,10 +112,8 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Neither half of it under its name, nor a rest under another one; what was there stays."""
     file = tmp_path / "plan.json"
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(
-        PermanentError, match="--plan plan.json: No space left on device; nothing was written"
-    ) as caught:
-        write_whole(file, b"all of it", place="--plan plan.json")
+    with pytest.raises(PermanentError, match="FILE: No space left on device; nothing was written") as caught:
+        write_whole(file, b"all of it", place="FILE")
     assert caught.value.remedy == "make room there, or name another place"
     assert list(tmp_path.iterdir()) == []
     file.write_bytes(b"before")
