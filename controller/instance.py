@@ -18,7 +18,7 @@ from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
-from controller import heads
+from controller import heads, log
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -566,7 +566,8 @@ def _details(report: PipelineReport) -> dict[str, str]:
     }
     if report.error is not None:
         lacking = scarcity(report.error)
-        found["error"] = str(report.error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
+        why = str(report.error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
+        found["error"] = log.redact(" ".join(why.split()))
     if report.trouble:
         found["trouble"] = "; ".join(report.trouble[:3])
     return found
