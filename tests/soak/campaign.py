@@ -47,8 +47,10 @@ _PATIENCE_S = 240.0
 _POLL_S = 0.3
 _SOME = 12
 _T = TypeVar("_T")
-#: Handovers that are not judged: by then each instance has been through all roles twice.
+#: What is not judged: so many handovers, by which each instance has been through all roles twice, and so much of the time,
+#: in which pools and caches fill.
 WARM_UP_TURNS = 4
+WARM_UP_SHARE = 0.2
 
 # Small segments, cleaned soon; tombstones live just long enough for the tombstone rule to hold.
 _CLEANED: Final = {
@@ -357,6 +359,7 @@ class Soak:
 
     def _judge(self) -> None:
         self._sum_up()
-        start = self._plan.seconds if self._warm_at is None else self._warm_at
+        warm_at = self._plan.seconds if self._warm_at is None else self._warm_at
+        start = max(warm_at, WARM_UP_SHARE * self._plan.seconds)
         for name, samples in self._samples.items():
             self.tally.judgements[name] = judge_samples(samples, start=start, width=2 * self._plan.turn_s)
