@@ -47,8 +47,8 @@ _PATIENCE_S = 240.0
 _POLL_S = 0.3
 _SOME = 12
 _T = TypeVar("_T")
-#: What is not judged: so many handovers, by which each instance has been through all roles twice, and so much of the time,
-#: in which pools and caches fill.
+#: What is not judged: so many handovers, by which each instance has been through all roles twice, and so much of the
+#: time, in which pools and caches fill.
 WARM_UP_TURNS = 4
 WARM_UP_SHARE = 0.2
 
