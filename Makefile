@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills roles model-check diagrams screenshots lint sandbox clean
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills roles model-check diagrams screenshots lint sandbox clean soak
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -92,6 +92,10 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 
 roles: setup ## Try every right of every role on servers that refuse the others, and write the tables of docs/roles.md
 	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/test_roles.py $(PYTEST)
+
+soak: setup ## A pair for MINUTES=120 on real servers, a handover every 3: is memory flat? FOLDER= keeps samples and logs
+	@PYTHONPATH=tests:tests/integration $(BIN)/python -m soak \
+		--minutes $(or $(MINUTES),120) $(if $(FOLDER),--folder '$(FOLDER)')
 
 model-check: setup ## Exhaust the models of the handover, then take each guard away; ONLY=word for some, minutes for all
 	@$(BIN)/python -m tests.model $(if $(ONLY),--only '$(ONLY)')

@@ -18,7 +18,7 @@ from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
-from controller import heads
+from controller import heads, log
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -52,6 +52,7 @@ from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers
 from sink.chain.writer import ChainWriter, now_ms
 from sink.meters import NOBODY, Meters
 from sink.pipeline import PipelineReport
+from sink.scarcity import scarcity
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
 from sink.transcode.choice import best_transcoder
@@ -563,6 +564,10 @@ def _details(report: PipelineReport) -> dict[str, str]:
         "base_remaining": str(report.base_remaining),
         "records": str(report.records),
     }
+    if report.error is not None:
+        lacking = scarcity(report.error)
+        why = str(report.error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
+        found["error"] = log.redact(" ".join(why.split()))
     if report.trouble:
         found["trouble"] = "; ".join(report.trouble[:3])
     return found

@@ -133,7 +133,9 @@ class Tasks:
     def _generations(self) -> list[Generation]:
         """Return all generations as they are now. Reads on from the last time: chains grow by an entry a minute."""
         with self._chains_lock:
-            return [state.frozen_copy() for state in self._chains.refresh(tolerant=True)]
+            live = [state.frozen_copy() for state in self._chains.refresh(tolerant=True)]
+            self._chains.forget_ended()
+            return live
 
     def _reader(self) -> ChainReader:
         return ChainReader(self._store, self._identity.pair)
@@ -273,6 +275,8 @@ class Tasks:
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
+        if writer.state.gone:
+            self.writers.pop(number, None)
         if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on
             self._publish(
                 Event.CLEARED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)

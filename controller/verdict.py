@@ -374,7 +374,8 @@ def troubles_of(voice: Voice) -> tuple[str, ...]:
     details = voice.heartbeat.details
     found = []
     if details.get("phase") == "failed":
-        found.append("its pipeline has failed and is started again")
+        why = details.get("error")
+        found.append("its pipeline has failed and is started again" + (f": {why}" if why else ""))
     found += [
         f"{what.replace('_', ' ')}: {details[what]}"
         for what in ("store", "brokers", "rolled_back")

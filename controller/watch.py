@@ -127,6 +127,8 @@ class StoreWatch:
                 if not first:
                     self._grew[state.instance] = time.monotonic()
             generations.append(known)
+        self._snapshots = {state.number: state for state in generations}
+        self._reader.forget_ended()
         for number, error in self._reader.damaged.items():
             if number not in self._told:
                 self._told.add(number)

@@ -34,6 +34,7 @@ _REFUSALS: Final[Mapping[Target, str]] = {
     "kms": "the KMS gives no key for an object",
 }
 _UPLOADS = 4
+_TOPIC_IDS = "topic ids"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,10 @@ Task = Callable[[ChainWriter], None]
 
 
 class Committer:
-    """A thread that carries out drafts and other appends to one chain, in order. `error` is why it ended early."""
+    """A thread that carries out drafts and other appends to one chain, in order. `error` is why it ended early.
+
+    What fails in passing is tried until it works; `trouble` says what that is now, for any thread.
+    """
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Committer:
         self._queue: queue.Queue[Draft | Task | None] = queue.Queue()
         self._done: queue.SimpleQueue[Committed] = queue.SimpleQueue()
         self._drafts = 0
+        self._refused: dict[str, str] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.error: Exception | None = None
 
@@ -104,6 +109,12 @@ class Committer:
     def busy(self) -> bool:
         """Whether a draft is under way."""
         return self._drafts > 0
+
+    @property
+    def trouble(self) -> str | None:
+        """Why what was read is not stored yet, although that was tried; None as long as nothing was refused."""
+        refused = list(self._refused.values())
+        return refused[0] if refused else self._writer.trouble
 
     def submit(self, draft: Draft) -> None:
         """Hand over a draft; its outcome comes out of `outcomes`."""
@@ -202,10 +213,12 @@ class Committer:
                 if not told:
                     _LOG.warning(f"{_REFUSALS[who]}, trying until it does", key=key, error=str(error))
                 told = True
+                self._refused[key] = str(error)
                 self._meters.retried(who)
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError(f"stopped while uploading {key}") from error
             else:
+                self._refused.pop(key, None)
                 if told:
                     _LOG.info("store has taken the object" if who == "store" else "there is a key again", key=key)
                 return done
@@ -220,10 +233,12 @@ class Committer:
                 if not told:
                     _LOG.warning("cannot check topic ids before the commit, trying until it works", error=str(error))
                 told = True
+                self._refused[_TOPIC_IDS] = str(error)
                 self._meters.retried("brokers")
                 if self._stop.wait(_RETRY_S):
                     raise StoppedError("stopped while waiting for the brokers to confirm topic ids") from error
             else:
+                self._refused.pop(_TOPIC_IDS, None)
                 if told:
                     _LOG.info("topic ids could be checked, committing")
                 return frozenset(topic_id for topic_id, name in names.items() if present.get(name) != topic_id)

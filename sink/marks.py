@@ -28,6 +28,7 @@ class Marks:
         self._due = 0
         self._ends: dict[PartitionKey, int] = {}
         self._marks: list[Mark] = []
+        self._thinned = 1
 
     def due(self, now: int) -> bool:
         """Whether it is time for the next one."""
@@ -43,7 +44,20 @@ class Marks:
         if moved:
             self._marks.append(Mark(at=now, offsets=moved))
             self._ends |= moved
-            self._due = now + max(_INTERVAL_MS, round(self._flush_ms * len(moved) / _MOST))
+            self._due = now + max(_INTERVAL_MS, round(self._flush_ms * len(moved) / _MOST)) * self._thinned
+            if sum(len(mark.offsets) for mark in self._marks) > _MOST:
+                self._thin()
+
+    def _thin(self) -> None:
+        """Leave out every second mark: a commit that waits for the store for hours has as many as any other."""
+        earlier = self._marks[:-1:2]  # of an odd number the last one has no partner, and stays
+        later = self._marks[1::2]
+        paired = [
+            Mark(at=late.at, offsets={**early.offsets, **late.offsets})
+            for early, late in zip(earlier, later, strict=True)
+        ]
+        self._marks = paired + self._marks[2 * len(paired) :]
+        self._thinned *= 2
 
     def _end(self, track: Track) -> int:
         """Return what was said last: by a mark, else by the last commit."""
@@ -52,5 +66,7 @@ class Marks:
 
     def cut(self) -> tuple[Mark, ...]:
         """Return the marks since the last call; they go into the commit whose positions were recorded just now."""
+        if self._thinned > 1:  # the wait that was for this commit is no reason to wait now
+            self._thinned, self._due = 1, 0
         marks, self._marks, self._ends = tuple(self._marks), [], {}
         return marks

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,6 +24,7 @@ from backup_avro.container import Codec
 from backup_avro.errors import TransientError
 from sink import clock
 from sink.base import BaseLane
+from sink.brake import PATIENCE_S, Brake
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committer, Task
 from sink.drafts import Drafter
@@ -37,6 +38,7 @@ from sink.promise import promise_of
 from sink.reading import PartitionReading, reading_of
 from sink.roll import Roller
 from sink.scan import BaseScan
+from sink.scarcity import scarcity
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
@@ -111,6 +113,8 @@ class PipelineReport:
     held_bytes: int = 0
     """Bytes in memory between fetch and store, about."""
     memory_budget: int = 0
+    waited_s: float = 0.0
+    """Seconds in which nothing was fetched because the budget was full."""
 
 
 class Pipeline:
@@ -177,6 +181,7 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name=f"pipeline-{self._generation}", daemon=True)
         self._lanes: tuple[TailLane, ScanLane] | None = None
         self._in_flight = 0
+        self._brake = Brake(policy.memory_budget)
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
         self._last_commit: float | None = None
@@ -226,8 +231,8 @@ class Pipeline:
     def report(self) -> PipelineReport:
         """Return a picture of now."""
         tracks = list(self._board.tracks.values())
-        error = self.error
-        trouble = [*self._board.trouble.values()]
+        error, now = self.error, clock.now()
+        trouble = [*self._storing_trouble(now), *self._board.trouble.values()]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)
         return PipelineReport(
@@ -245,7 +250,15 @@ class Pipeline:
             error=error,
             held_bytes=self._board.roller.bytes + self._in_flight,
             memory_budget=self._policy.memory_budget,
+            waited_s=self._brake.waited_s(now),
         )
+
+    def _storing_trouble(self, now: float) -> Iterator[str]:
+        refused = self._committer.trouble
+        if refused is not None:
+            yield f"what was read is not stored yet: {refused}"
+        if self._brake.stands_s(now) >= PATIENCE_S:
+            yield f"nothing is read, because memory.budget ({self._brake.budget:,} bytes) is full of what is not stored"
 
     @property
     def drained(self) -> bool:
@@ -271,7 +284,11 @@ class Pipeline:
             self._read(sources[1], tail, base)
             self._finish()
         except Exception as error:  # noqa: BLE001 (the controller decides what a failed pipeline means)
-            _LOG.error("pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__)
+            lacking = scarcity(error)
+            remedy = {} if lacking is None else {"remedy": lacking.remedy}
+            _LOG.error(
+                "pipeline failed", generation=self._generation, error=str(error), kind=type(error).__name__, **remedy
+            )
             # What is under way may still be appended. Whoever starts anew from the chain must not do so before that.
             self._committer.finish(timeout=None)
             self._error = error
@@ -316,7 +333,7 @@ class Pipeline:
             survey = self._surveyor.take()
             if survey is not None:
                 self._survey(survey, source, tail, base)
-            if self._board.roller.bytes + self._in_flight < self._policy.memory_budget:
+            if not self._brake.full(self._board.roller.bytes + self._in_flight, now=clock.now()):
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
                 for tp, leader in tail.moved:
                     base.leader_moved(tp, leader)
@@ -324,11 +341,23 @@ class Pipeline:
                 base.step(_SCAN_POLL_S)
             else:
                 time.sleep(_SCAN_POLL_S)
+            self._tell_waiting()
             if self._board.tracks:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
             self._drafter.mark()
             if self._flush_due():
                 self._flush()
+
+    def _tell_waiting(self) -> None:
+        waited_s = self._brake.news(clock.now())
+        if waited_s is not None:
+            _LOG.info(
+                "memory.budget is full, reading waits until the store has taken what was read",
+                generation=self._generation,
+                budget=self._brake.budget,
+                waited_s=round(waited_s, 1),
+                remedy="if that is too slow: a larger memory.budget, a faster way to the store",
+            )
 
     def _finish(self) -> None:
         self._phase = Phase.DRAINING

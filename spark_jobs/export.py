@@ -149,7 +149,10 @@ def _plainer(error: Exception, to: str) -> Exception:
             remedy="name a folder, or add Spark's connector for that store (hadoop-aws and s3a:// for S3)",
         )
     if "No space left on device" in text:
-        return PermanentError(f"no space is left where {to} is, or in Spark's folder for temporary files")
+        return PermanentError(
+            f"no space is left where {to} is, or in Spark's folder for temporary files",
+            remedy="make room, remove the folder, which is not complete, and begin again",
+        )
     return error
 
 

@@ -202,6 +202,27 @@ class Generation:
             moments=list(self.moments),
         )
 
+    def outline(self) -> Generation:
+        """Return what is left to say of a generation that is wholly cleared: whose it was, and when what happened.
+
+        Of thousands of objects, partitions and moments nothing is left, for whoever runs through many turns.
+        """
+        assert self.gone
+        return Generation(
+            claim=self.claim,
+            head_sha256=self.head_sha256,
+            seq=self.seq,
+            at=self.at,
+            holder=self.holder,
+            snapshot=self.snapshot,
+            opening=self.opening,
+            completed_at=self.completed_at,
+            completed_seq=self.completed_seq,
+            sealed_at=self.sealed_at,
+            clearing_by=self.clearing_by,
+            cleared=Clearing(goes=(), stays={}),
+        )
+
     def apply(self, entry: Entry, sha256: str) -> None:
         """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule."""
         check(self, entry)

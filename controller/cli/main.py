@@ -27,6 +27,7 @@ from controller import log
 from controller.cli import output
 from controller.cli.context import ConfigOption, Invocation, SetOption
 from controller.errand import left_behind
+from sink.scarcity import Scarcity, scarcity
 
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -191,6 +192,10 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     except SystemExit as exit_:
         # Typer's own answer to a reader that went away, or a library that asks for it.
         code = _exit_code(exit_.code)
+    except (OSError, MemoryError) as error:
+        lacking = scarcity(error)
+        failed = str(error) if lacking is None else lacking.message
+        code = _unexpected(error, debug=debug) if lacking is None else _lacking(lacking)
     except Exception as error:  # noqa: BLE001 - the outermost frame: nobody else could tell the user
         failed = error.format_message() if hasattr(error, "format_message") else str(error) or type(error).__name__
         code = _usage(error) if hasattr(error, "format_message") else _unexpected(error, debug=debug)
@@ -242,6 +247,11 @@ def _unexpected(error: Exception, *, debug: bool) -> int:
     hint = None if debug else "run `tandem --debug …` (or set TANDEM_DEBUG=1) for the traceback, and report it"
     output.fail(f"unexpected {type(error).__name__}{': ' + text if text else ''}", remedy=hint)
     _trace(debug=debug)
+    return ExitCode.ERROR
+
+
+def _lacking(what: Scarcity) -> int:
+    output.fail(what.message, remedy=what.remedy)
     return ExitCode.ERROR
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backup_avro.errors import ConfigError, PermanentError, RefusedError
+from backup_avro.errors import ConfigError, RefusedError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.files import write_whole
 from controller.cli.patience import patience
 
 if TYPE_CHECKING:
@@ -71,23 +70,12 @@ def _check(target: Path, *, force: bool) -> None:
 
 def _write(target: Path, data: bytes, *, force: bool) -> None:
     """Put the file there whole or not at all: a web server may be handing it out."""
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        part.write_bytes(data)
-        if force:
-            part.replace(target)
-        else:
-            os.link(part, target)  # refused if somebody made it meanwhile
-    except FileExistsError as error:
+        write_whole(target, data, place=f"--html {target}", force=force)
+    except FileExistsError as error:  # somebody made it meanwhile
         raise RefusedError(
             f"--html {target}: it exists", remedy="name another file, or --force writes over it"
         ) from error
-    except OSError as error:
-        raise PermanentError(
-            f"--html {target}: can't be written: {error.strerror}", remedy="choose another place"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _content(settings: Config) -> Content:

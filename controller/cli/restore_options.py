@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from backup_avro.errors import ConfigError
 from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
+from controller.cli.files import write_whole
 from controller.cli.place import renames
 
 if TYPE_CHECKING:
@@ -178,13 +178,12 @@ def planned(file: Path, given: Options, *, pair: str) -> Options:
 
 
 def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
-    """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it. Raises ConfigError."""
+    """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it."""
     from spark_jobs import restore_file  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
-            out.write(restore_file.encode(plan, options))
-    except OSError as error:
+        write_whole(file, restore_file.encode(plan, options), place=f"--plan {file}", mode=0o600)
+    except FileExistsError as error:
         raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
 
 

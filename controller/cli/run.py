@@ -25,6 +25,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     It waits for brokers and store that do not answer, and ends with a message on what waiting does not mend.
     """
+    from controller import allocator, descriptors  # noqa: PLC0415
     from controller.http import HealthSource, serve, starting  # noqa: PLC0415
     from controller.instance import Instance, new_incarnation  # noqa: PLC0415 (Kafka and S3 are slow to import)
     from controller.metrics.results import ResultsWatch  # noqa: PLC0415
@@ -33,10 +34,12 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
 
+    allocator.share_heaps()
     settings = load(context, config, overrides)
     incarnation = new_incarnation()
     log.configure_instance(level=settings.log.level, fmt=settings.log.format)
     log.bind(pair=settings.pair, instance=settings.require_instance(), incarnation=incarnation)
+    descriptors.raise_limit()
     stop, wake = threading.Event(), threading.Event()
 
     def on_signal(_: int, __: object) -> None:

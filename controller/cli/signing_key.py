@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.files import write_whole
 from controller.cli.output import OutputFormat, OutputOption
 
 if TYPE_CHECKING:
@@ -38,13 +38,9 @@ def generate(
 
     signer = Signer.generate()
     try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(signer.pem())
+        write_whole(file, signer.pem(), place=str(file), mode=_OWNER_ONLY)
     except FileExistsError:
         raise ConfigError(f"{file} exists", remedy="name a new file: a key that is in use must not get lost") from None
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}", remedy="name a file that can be written") from None
     _show(signer, output_)
 
 

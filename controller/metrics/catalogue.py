@@ -114,6 +114,7 @@ SECTIONS: Final = (
             *(_gauge(name, text, "generation") for name, text in _READING),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),
             _gauge("memory_budget_bytes", "memory.budget: with so many bytes held nothing is fetched.", "generation"),
+            _gauge("memory_full_seconds", "How long nothing was fetched for that reason, in all.", "generation"),
         ),
     ),
     Section(

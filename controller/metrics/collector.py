@@ -184,6 +184,7 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
         yield from (("pipeline_phase", (generation, phase.value), float(phase is report.phase)) for phase in Phase)
         yield "memory_used_bytes", (generation,), report.held_bytes
         yield "memory_budget_bytes", (generation,), report.memory_budget
+        yield "memory_full_seconds", (generation,), report.waited_s
     yield from _reading_samples(seen, detail)
     if seen.backup is not None:
         yield from _backup_samples(seen.backup)

@@ -222,6 +222,12 @@ class ChainReader:
         """Return all generations read so far, cleared ones too, ascending."""
         return [state for _, state in sorted(self._generations.items())]
 
+    def forget_ended(self) -> None:
+        """Keep only outlines of the generations that are wholly cleared: for whoever reads on for months."""
+        for number, state in self._generations.items():
+            if state.gone and state.positions:
+                self._generations[number] = state.outline()
+
     def lost(self, states: Iterable[Generation]) -> dict[int, DamagedError]:
         """Return the generations of which claim or entries were deleted where looking for heads can't see it.
 

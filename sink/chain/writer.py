@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
@@ -76,13 +77,24 @@ def claim(
     return writer
 
 
-def _put(store: ObjectStore, key: str, data: bytes, stop: threading.Event) -> bool:
-    """Put the frozen bytes until their fate is known; return whether they are what the key holds."""
+def _put(
+    store: ObjectStore,
+    key: str,
+    data: bytes,
+    stop: threading.Event,
+    *,
+    refused: Callable[[StoreTransientError], None] = lambda _: None,
+) -> bool:
+    """Put the frozen bytes until their fate is known; return whether they are what the key holds.
+
+    `refused` hears of each try that came to nothing.
+    """
     attempt = 0
     while True:
         try:
             ours = store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data
         except StoreTransientError as error:
+            refused(error)
             if attempt == 0:
                 _LOG.warning("store does not answer, trying the same bytes until it does", key=key, error=str(error))
             delay = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]
@@ -98,7 +110,8 @@ def _put(store: ObjectStore, key: str, data: bytes, stop: threading.Event) -> bo
 class ChainWriter:
     """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all it knows.
 
-    After a StoppedError nothing more can be appended: the fate of the bytes that were sent is not known.
+    After a StoppedError nothing more can be appended: the fate of the bytes that were sent is not known. `trouble` says
+    why an entry is still not taken.
     """
 
     def __init__(self, store: ObjectStore, state: Generation, incarnation: str, *, stop: threading.Event) -> None:
@@ -109,6 +122,7 @@ class ChainWriter:
         self._in_doubt: str | None = None
         self._snapshot_bytes = self._later_bytes = 0
         self.state = state
+        self.trouble: str | None = None
 
     @property
     def in_doubt(self) -> bool:
@@ -149,13 +163,16 @@ class ChainWriter:
                 data = pack(plain)
                 key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
                 self._in_doubt = key
-                taken = _put(self._store, key, data, self._stop)
-                self._in_doubt = None
+                taken = _put(self._store, key, data, self._stop, refused=self._refused)
+                self._in_doubt = self.trouble = None
                 if taken:
                     self.state.apply(entry, sha256_hex(data))
                     self._count(entry, len(plain))
                     return entry
                 self._take_foreign(key, draft.kind)
+
+    def _refused(self, error: StoreTransientError) -> None:
+        self.trouble = str(error)
 
     def _count(self, entry: Entry, size: int) -> None:
         if entry.kind is Kind.SNAPSHOT:

@@ -146,9 +146,16 @@ def restore_with_spark(
     return Copies(generation=document["generation"], ends=ends, rows=rows)
 
 
-def sweep_with_spark(settings: Mapping[str, Any], folder: Path, *, log: str) -> Mapping[str, Any]:
-    """Run `tandem retention --execute` for what nobody needs, and nothing that is in a chain; return its report."""
-    report: Mapping[str, Any] = _command(settings, folder, ("retention", "--execute", "--older-than", "3650d"), log=log)
+def sweep_with_spark(
+    settings: Mapping[str, Any], folder: Path, *, log: str, horizon: str | None = None
+) -> Mapping[str, Any]:
+    """Run `tandem retention --execute` for what nobody needs, and return its report.
+
+    Of what is in a chain it only takes what was superseded before the `horizon`; without one, nothing.
+    """
+    more = () if horizon is None else ("--horizon", horizon)
+    words = ("retention", "--execute", "--older-than", "3650d", *more)
+    report: Mapping[str, Any] = _command(settings, folder, words, log=log)
     return report
 
 

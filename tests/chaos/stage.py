@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from brokers import Listeners
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka import admin as kafka_admin
@@ -31,7 +32,6 @@ from chaos.faults import Blow, Fault, Scale
 from chaos.gates import Gate, Gates, Mode
 from controller.mailbox import send
 from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.ports import LOOPBACK, pick_ports
 from controller.sandbox.s3 import S3Server
 from controller.sandbox.server import LocalServer
 from controller.sandbox.sigv4 import S3Key
@@ -146,25 +146,17 @@ class Stage:
 
     def _new_kafka(self, folder: Path) -> KafkaServer:
         """One listener for writers and judges, and one for each instance, whose clients are led through its gate."""
-        broker, controller, *behind = pick_ports(2 + len(NAMES))
-        self._behind = dict(zip(NAMES, behind, strict=True))
-        listeners = [("PLAINTEXT", broker, f"{LOOPBACK}:{broker}")]
-        listeners += [
-            (f"GATE{name.upper()}", port, self.gates[f"{name}>kafka"].address) for name, port in self._behind.items()
-        ]
-        listening = ",".join(f"{label}://{LOOPBACK}:{port}" for label, port, _ in listeners)
+        listeners = Listeners.through({name: self.gates[f"{name}>kafka"].address for name in NAMES})
+        self._behind = listeners.behind
         overrides = {
-            "listeners": f"{listening},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": ",".join(f"{label}://{address}" for label, _, address in listeners),
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,"
-            + ",".join(f"{label}:PLAINTEXT" for label, _, _ in listeners),
+            **listeners.overrides,
             "log.retention.check.interval.ms": "2000",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
         }
-        return KafkaServer(folder, ports={"broker": broker, "controller": controller}, overrides=overrides)
+        return KafkaServer(folder, ports=listeners.ports, overrides=overrides)
 
     def _target(self, name: str, server: str) -> str:
-        return self.s3.address("s3") if server == "s3" else f"{LOOPBACK}:{self._behind[name]}"
+        return self.s3.address("s3") if server == "s3" else self._behind[name]
 
     def _make_topics(self) -> None:
         admin = self.admin()

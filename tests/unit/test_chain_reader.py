@@ -39,6 +39,33 @@ def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
     assert reader.newest == 2
 
 
+def test_whoever_reads_on_for_months_forgets_what_is_over() -> None:
+    """A cleared generation is an outline; it stays cleared and the other one is read on as before."""
+    store = MemoryStore()
+    first = Backup.claim(store, topics=[TopicSpec("t")], number=1, instance="a")
+    first.commit(records("t", 0, range(10)))
+    first.complete()
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    second = Backup.claim(store, topics=[TopicSpec("t")], number=2, instance="b")
+    second.commit(records("t", 0, range(12)))
+    second.complete()
+    first.seal()
+    reader.refresh()
+    reader.forget_ended()
+    assert [len(state.positions) for state in reader.history()] == [1, 1], "sealed is not cleared"
+    clear(store, first.writer, Clearing(goes=tuple(first.positions), stays={}), stop=threading.Event())
+    for _ in range(15):
+        assert [state.number for state in reader.refresh()] == [2]
+        reader.forget_ended()
+    assert [(state.number, state.gone, len(state.positions)) for state in reader.history()] == [
+        (1, True, 0),
+        (2, False, 1),
+    ]
+    second.commit(records("t", 0, range(12, 14)))
+    assert reader.refresh()[0].seq == second.writer.state.seq
+
+
 def emptied(store: MemoryStore) -> None:
     """Somebody deletes all there is."""
     store.objects.clear()

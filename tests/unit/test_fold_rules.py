@@ -590,3 +590,25 @@ def test_an_encrypted_journal_needs_no_hashes() -> None:
     item = replace(chain.object(part(110, 111)), journal=True, envelope=ENVELOPE, bytes=ENVELOPE.stored_size(200))
     chain.append(Kind.COMMIT, **objects(chain, item))
     assert chain.state.objects[item.key].separable
+
+
+def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
+    """Whose it was and when what happened; nothing whose size depends on partitions, objects or commits."""
+    state = complete().seal().clearing().cleared().state
+    outline = state.outline()
+    assert outline.gone
+    same = (
+        "number",
+        "instance",
+        "seq",
+        "head_sha256",
+        "at",
+        "holder",
+        "complete",
+        "completed_at",
+        "sealed_at",
+        "sealed",
+    )
+    assert [getattr(outline, name) for name in same] == [getattr(state, name) for name in same]
+    empty = (outline.positions, outline.objects, outline.moments, outline.topics, outline.going, outline.positions_seq)
+    assert not any(empty)

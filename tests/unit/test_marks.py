@@ -86,3 +86,42 @@ def test_a_thousand_busy_partitions_have_fewer_marks() -> None:
     marks.take(5000, many)
     assert not marks.due(7999)
     assert marks.due(8000)
+
+
+def test_a_commit_that_waits_for_long_has_no_more_marks() -> None:
+    """An hour without the store: marks become fewer, each still names all that moved since the one before."""
+    marks = Marks(flush_interval_s=60.0)
+    tracks = [busy(n, at=5000, offset=15) for n in range(40)]
+    offset = 15
+    for second in range(5, 3605):
+        offset += 1
+        for it in tracks:
+            it.read(offset=offset, epoch=1)
+            it.at_head(offset=offset, requested=second, received=second, at=second * 1000)
+        if marks.due(second * 1000):
+            marks.take(second * 1000, tracks)
+    taken = marks.cut()
+    assert 100 < len(taken) <= 500
+    assert sum(len(mark.offsets) for mark in taken) <= 20_000
+    assert [mark.at for mark in taken] == sorted({mark.at for mark in taken})
+    # The end of a log at a mark is what it was then: one more each second.
+    assert all(set(mark.offsets.values()) == {mark.at // 1000 + 11} for mark in taken)
+    assert marks.due(3605_000), "the pace begins anew"
+
+
+def test_what_moved_in_a_mark_that_is_left_out_is_in_the_next() -> None:
+    """Of an odd number the last one stays alone."""
+    marks = Marks(flush_interval_s=60.0)
+    one, other = busy(0, at=5000, offset=15), [busy(n, at=5000, offset=15) for n in range(1, 10_000)]
+    marks.take(5000, [one, *other])
+    for at in (6000, 7000):
+        for it in (one, *other):
+            it.read(offset=at, epoch=1)
+            it.at_head(offset=at, requested=at / 1000, received=at / 1000, at=at)
+        if at == 6000:
+            del other[5000:]
+        marks.take(at, [one, *other])
+    taken = marks.cut()
+    assert [(mark.at, len(mark.offsets)) for mark in taken] == [(6000, 10_000), (7000, 5001)]
+    assert taken[0].offsets[key()] == 6000
+    assert taken[0].offsets[key(partition=9_999)] == 15

@@ -161,6 +161,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     assert found["tandem_lag_seconds", "1"] < 8
     assert 0.99 < found["tandem_tombstone_margin_ratio", "1"] <= 1
     assert found["tandem_memory_budget_bytes", "1"] == bench.policy.memory_budget
+    assert found["tandem_memory_full_seconds", "1"] == 0
     stored = sum(item.bytes for item in state.objects.values())
     assert found["tandem_bytes_written_total",] == stored
     assert found["tandem_records_written_total",] == 25

@@ -386,13 +386,20 @@ def test_what_an_instance_complains_about(store: ObjectStore) -> None:
     """Troubles in a fresh heartbeat become problems; those of a dead process do not."""
     completed(store)
     at = now_ms(store)
-    details = {"phase": "failed", "store": "403", "trouble": "orders-0: no leader", "base_remaining": "12"}
+    details = {
+        "phase": "failed",
+        "error": "this process: Too many open files",
+        "store": "403",
+        "trouble": "orders-0: no leader",
+        "base_remaining": "12",
+    }
     heard = listening(
         message(instance="a", at=at, state="Active", generation=1, lag_records=7, details=details),
         message(instance="b", at=at - 200_000, details={"store": "old story"}),
     )
     found = overview(sight(store, listener=heard))
     assert faults(found) == [Fault.INSTANCE_TROUBLED] * 3 + [Fault.INSTANCE_SILENT]
+    assert found.problems[0].message.endswith("is started again: this process: Too many open files")
     assert "store: 403" in found.problems[1].message
     first = found.instances[0]
     assert (first.role, first.generation, first.lag, first.base_remaining) == ("Active", 1, 7, 12)

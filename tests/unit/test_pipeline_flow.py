@@ -153,6 +153,53 @@ def test_a_full_budget_stops_the_fetch(bench: Bench) -> None:
     assert bench.stored(bench.until(through(200), 20.0)) == list(range(200))
 
 
+def test_a_store_that_refuses_is_told_of(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why nothing is stored, and then that nothing is read for it; no longer when the store takes everything."""
+    monkeypatch.setattr("sink.pipeline.PATIENCE_S", 0.2)
+    monkeypatch.setattr("sink.commit._RETRY_S", 0.01)
+    bench.policy = replace(QUICK, memory_budget=400)
+    refusing = threading.Event()
+    refusing.set()
+    bench.store.before = lambda op, name: (
+        StoreTransientError("503 SlowDown") if refusing.is_set() and op == "put" and name.endswith(".avro") else None
+    )
+    bench.log.append(*range(200))
+    pipeline = bench.start()
+    deadline = time.monotonic() + 20
+    while len(pipeline.report().trouble) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pipeline.report().trouble == (
+        "what was read is not stored yet: 503 SlowDown",
+        "nothing is read, because memory.budget (400 bytes) is full of what is not stored",
+    )
+    held = pipeline.report().held_bytes
+    refusing.clear()
+    assert bench.stored(bench.until(through(200), 20.0)) == list(range(200))
+    assert pipeline.report().trouble == ()
+    assert held < 1000
+    assert pipeline.report().waited_s > 0.2
+
+
+def test_an_entry_that_is_refused_is_told_of(bench: Bench) -> None:
+    """The objects are stored, the chain does not take them."""
+    refusing = threading.Event()
+    bench.store.before = lambda op, name: (
+        StoreTransientError("503 SlowDown") if refusing.is_set() and op == "put" and name.endswith(".json") else None
+    )
+    bench.log.append(*range(5))
+    pipeline = bench.start()
+    bench.until(through(5))
+    refusing.set()
+    bench.log.append(7)
+    deadline = time.monotonic() + 20
+    while not pipeline.report().trouble and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pipeline.report().trouble == ("what was read is not stored yet: 503 SlowDown",)
+    refusing.clear()
+    bench.until(through(8), 20.0)
+    assert pipeline.report().trouble == ()
+
+
 def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
     """Told by the tail before the base meets it: what was read from the old one does not count."""
     bench.log.append(*range(40))

@@ -63,6 +63,7 @@ def test_a_clearing_that_was_stopped_is_not_published_as_done() -> None:
     tasks.clear(1, wanted)
     assert one.writer.state.gone
     assert messages == [Event.CLEARED]
+    assert tasks.writers == {}, "nobody writes to it any more: it need not be remembered"
 
 
 def test_looking_whether_all_is_covered_reads_only_what_is_new() -> None:

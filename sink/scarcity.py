@@ -1,0 +1,50 @@
+"""What the machine or the process's limits had too little of, and what to do: disk, open files, memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_ROOM: Final = "make room there, or name another place"
+_MEMORY: Final = "give it more memory, or lower memory.budget"
+_REMEDIES: Final = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: f"{_ROOM}, or raise the quota",
+    errno.EFBIG: f"{_ROOM}, or raise the limit of a file's size (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE=); docs/resources.md says how many it takes",
+    errno.ENFILE: "the whole machine has too many open files: close some, or raise fs.file-max",
+    errno.ENOMEM: _MEMORY,
+}
+_OF_A_STREAM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scarcity:
+    """What was lacking, where, and what to do about it."""
+
+    message: str
+    remedy: str
+
+
+def scarcity(error: BaseException) -> Scarcity | None:
+    """Return what was lacking if that is what `error` comes from; None for all else."""
+    for one in _causes(error):
+        if isinstance(one, MemoryError):
+            return Scarcity(message="this process: out of memory", remedy=_MEMORY)
+        if isinstance(one, OSError) and one.errno in _REMEDIES:
+            unnamed = "stdout" if one.errno in _OF_A_STREAM else "this process"
+            where = one.filename if isinstance(one.filename, str) else unnamed
+            return Scarcity(message=f"{where}: {os.strerror(one.errno)}", remedy=_REMEDIES[one.errno])
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    now: BaseException | None = error
+    while now is not None and id(now) not in seen:
+        seen.add(id(now))
+        yield now
+        now = now.__cause__ or now.__context__

@@ -1,0 +1,150 @@
+"""A store that refuses for long: the instance slows down, says why, does not grow, recovers, and loses nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from confluent_kafka import Producer
+from instances import Instance, Pair, PairMaker
+from refusing_store import SLOW_DOWN, STORAGE_FULL, RefusingStore
+from soak.process import look
+from soak.samples import Sample
+from witness import assert_same, consume, stored
+
+from controller.sandbox.kafka import KafkaServer
+from controller.sandbox.s3 import S3Server
+
+if TYPE_CHECKING:
+    from tests.conftest import TopicMaker
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 4
+UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000", "segment.bytes": "104857600"}
+SMALL = {"memory": {"budget": "8MiB"}, "object": {"target_size": "4MiB"}, "shutdown": {"grace": "5s"}}
+
+
+class Load:
+    """Writes about 1 MB a second, which does not compress, until it is stopped."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self.records = 0
+
+    def _run(self) -> None:
+        with open("/dev/urandom", "rb") as noise:  # noqa: PTH123
+            while not self._stop.wait(0.1):
+                for _ in range(10):
+                    self.records += 1
+                    self._producer.produce(
+                        self._topic,
+                        key=b"key-%d" % self.records,
+                        value=noise.read(10_000),
+                        partition=self.records % PARTITIONS,
+                    )
+                self._producer.poll(0)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        assert self._producer.flush(60) == 0
+
+
+@pytest.fixture
+def gate(s3: S3Server) -> Iterator[RefusingStore]:
+    """A proxy in front of the shared S3 server."""
+    with RefusingStore(s3.address("s3")) as proxy:
+        yield proxy
+
+
+def outage(
+    pair: Pair, a: Instance, gate: RefusingStore, *, answer: tuple[int, str], writes_only: bool, seconds: float
+) -> tuple[Sample, Sample, list[dict[str, Any]]]:
+    """Have the store refuse for so long; return two looks at the process, and what it logged in between.
+
+    The first look is when it has long read all that its budget allows.
+    """
+    pid, began = a.process.pid, time.monotonic()
+    before = len(list(a.lines()))
+    gate.refuse(answer, writes_only=writes_only)
+    pair.wait("the budget is full", lambda: a.said("memory.budget is full"), timeout_s=60)
+    time.sleep(seconds / 4)
+    first = look(pid, at=time.monotonic() - began)
+    time.sleep(seconds * 3 / 4)
+    last = look(pid, at=time.monotonic() - began)
+    return first, last, list(a.lines())[before:]
+
+
+def assert_at_rest(first: Sample, last: Sample, lines: list[dict[str, Any]]) -> None:
+    """It neither grows, nor spins, nor floods its log."""
+    spent = (last.cpu_s - first.cpu_s) / (last.at - first.at)
+    assert last.rss - first.rss < 8e6, (first, last)
+    assert last.descriptors <= first.descriptors + 8, (first, last)
+    assert last.threads <= first.threads + 4, (first, last)
+    assert spent < 0.25, f"{spent:.0%} of a core while nothing could be done"
+    minutes = last.at / 60
+    assert len(lines) < 30 + 20 * minutes, [line["event"] for line in lines]
+
+
+def start(new_pair: PairMaker, make_topic: TopicMaker, gate: RefusingStore) -> tuple[Pair, str, Instance]:
+    """A pair of which `a` is Active, behind the proxy."""
+    topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
+    pair = new_pair([topic], **SMALL)
+    a = pair.start("a", store={"endpoint_url": gate.endpoint_url})
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    return pair, topic, a
+
+
+def assert_recovers(pair: Pair, kafka: KafkaServer, topic: str, a: Instance) -> None:
+    """All that was written is committed, once each, by the same process in the same generation."""
+    log = consume(kafka.bootstrap, [topic])
+    pair.wait("all is committed", lambda: pair.covered(log.ends), timeout_s=120)
+    assert_same(stored(pair.store, pair.name), log.rows)
+    assert a.alive
+    assert not pair.history()[-1].taints
+    pair.wait("it says so", lambda: a.said("store has taken the object") or a.said("store answers again"))
+
+
+def test_a_store_that_is_full(
+    new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer, gate: RefusingStore
+) -> None:
+    """507 for all that is put, at a megabyte a second and a budget of eight: bounded, told, over, nothing lost."""
+    pair, topic, a = start(new_pair, make_topic, gate)
+    with Load(kafka.bootstrap, topic):
+        first, last, lines = outage(pair, a, gate, answer=STORAGE_FULL, writes_only=True, seconds=12)
+        found = pair.wait(
+            "status tells", lambda: [p for p in pair.status()["problems"] if "not stored yet" in p["message"]]
+        )
+        gate.refuse(None)
+    assert_at_rest(first, last, lines)
+    refusal = [line for line in lines if line["event"].startswith("store does not take an object")]
+    assert "507 InsufficientStorage" in refusal[0]["error"]
+    assert "507 InsufficientStorage" in found[0]["message"]
+    assert_recovers(pair, kafka, topic, a)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_minutes_of_slow_down(
+    new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer, gate: RefusingStore
+) -> None:
+    """Three minutes of 503 for every request, as an hour would be: an hour more changes nothing any more."""
+    pair, topic, a = start(new_pair, make_topic, gate)
+    with Load(kafka.bootstrap, topic):
+        first, last, lines = outage(pair, a, gate, answer=SLOW_DOWN, writes_only=False, seconds=180)
+        assert sum(line["event"].startswith("memory.budget is full") for line in lines) <= 5
+        gate.refuse(None)
+    assert_at_rest(first, last, lines)
+    print(f"\n{first}\n{last}\n{len(lines)} lines")  # noqa: T201
+    assert_recovers(pair, kafka, topic, a)

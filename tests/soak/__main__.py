@@ -1,0 +1,78 @@
+"""`python -m soak --minutes 120`: a pair for hours, figures per instance, and whether it is flat."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos.restoring import RestoreFailedError, TaintedError
+
+from backup_avro.errors import TandemError
+from soak.campaign import Plan, Soak, WrongError
+from soak.samples import FEWEST_WINDOWS, FIGURES, Judgement
+
+OK, TROUBLE, GROWS = 0, 1, 3
+_UNITS = {"rss": 1e6}
+
+
+def main() -> int:
+    """Run it. Exit codes: 0 flat and right, 1 could not go on or too short to judge, 3 grows, or came back wrong."""
+    parser = argparse.ArgumentParser(prog="soak", description="Run a pair for long and see whether it stays as it is.")
+    parser.add_argument("--minutes", type=float, default=120.0, help="how long (default 120)")
+    parser.add_argument("--turn", type=float, default=180.0, help="seconds between two handovers (default 180)")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="for logs, data, samples.csv; kept. Default: temporary"
+    )
+    words = parser.parse_args()
+    folder = words.folder or Path(tempfile.mkdtemp(prefix="tandem-soak-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    # A SIGTERM unwinds like Ctrl-C, so that no process stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TROUBLE))
+    soak = Soak(Plan(seconds=words.minutes * 60, turn_s=words.turn), folder.resolve(), say=_say)
+    try:
+        tally = soak.run()
+    except (WrongError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
+        _say(f"{type(error).__name__}: {error}\n{soak.tally}\nkept: {folder}")
+        return GROWS if soak.tally.findings else TROUBLE
+    _say(str(tally))
+    for name, judgement in tally.judgements.items():
+        _tell(name, judgement)
+    judgements = tally.judgements.values()
+    if all(judgement.flat for judgement in judgements):
+        _say("flat")
+        if words.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        return OK
+    _say(f"kept: {folder}")
+    if any(judgement.reasons for judgement in judgements if judgement.enough):
+        _say("not flat")
+        return GROWS
+    _say(f"too short to judge: fewer than {FEWEST_WINDOWS} windows of two turns after the warm-up")
+    return TROUBLE
+
+
+def _tell(name: str, judgement: Judgement) -> None:
+    slope, share = judgement.slope, judgement.cpu_share
+    _say(f"{name}  {judgement.windows} windows, memory {slope:+.2f} MB/h, CPU {share:.1%} of a core")
+    for figure in FIGURES:
+        first, last = judgement.first[figure], judgement.last[figure]
+        unit = _UNITS.get(figure, 1.0)
+        _say(
+            f"   {figure:<12} first third: median {first.median / unit:.1f}, highest {first.highest / unit:.1f}; "
+            f"last third: median {last.median / unit:.1f}, highest {last.highest / unit:.1f}"
+        )
+    for reason in judgement.reasons:
+        _say(f"   {reason}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""What was measured of a process over time, and whether it is flat. Pure.
+
+A process is judged after its warm-up, in windows of one whole cycle (two turns: each instance has read, been Active and
+been Passive once in it), so that no window shows more of one role than another.
+
+    memory        the slope of a line through the windows' medians (Theil and Sen: robust against single windows)
+    descriptors,  the lowest value of the last third of the windows is not above that of the first third: what is
+    threads,      opened and closed again may come and go, what is never closed lifts the floor
+    children
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+#: MB an hour. With the pace of a soak (a commit each 2 s, a heartbeat each second, a turn each 3 min) less than this is
+#: 34 MB a week at the defaults, even if all of it came with heartbeats; 6 MB if it came with commits.
+MOST_GROWTH = 1.0
+#: Windows below which a slope says nothing.
+FEWEST_WINDOWS = 6
+_HOUR_S = 3600.0
+_MB = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One look. `at` in seconds since the beginning, memory in bytes, `cpu_s` since the process began."""
+
+    at: float
+    rss: int
+    anonymous: int
+    threads: int
+    descriptors: int
+    children: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Median and highest value of one figure in a span of time."""
+
+    median: float
+    highest: float
+    lowest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What became of one process. `slope` in MB an hour; `reasons` say why it is not flat."""
+
+    windows: int
+    slope: float
+    first: dict[str, Spread]
+    last: dict[str, Spread]
+    cpu_share: float
+    reasons: tuple[str, ...]
+
+    @property
+    def enough(self) -> bool:
+        """Whether there was enough to judge."""
+        return self.windows >= FEWEST_WINDOWS
+
+    @property
+    def flat(self) -> bool:
+        """Whether nothing grew."""
+        return self.enough and not self.reasons
+
+
+def slope_of(points: Sequence[tuple[float, float]]) -> float:
+    """Return the median of the slopes between all pairs of points; 0 for fewer than two."""
+    slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2) if x2 > x1]
+    return median(slopes) if slopes else 0.0
+
+
+def windows_of(samples: Iterable[Sample], *, start: float, width: float) -> list[list[Sample]]:
+    """Return the samples from `start` on, cut into whole windows of `width` seconds; a last part is left out."""
+    kept = [sample for sample in samples if sample.at >= start]
+    if not kept:
+        return []
+    found: list[list[Sample]] = [[] for _ in range(int((kept[-1].at - start) // width))]
+    for sample in kept:
+        index = int((sample.at - start) // width)
+        if index < len(found):
+            found[index].append(sample)
+    return [window for window in found if window]
+
+
+FIGURES = ("rss", "threads", "descriptors", "children")
+_FLOORS = ("threads", "descriptors", "children")
+
+
+def judge(samples: Sequence[Sample], *, start: float, width: float) -> Judgement:
+    """Judge what was measured from `start` on; windows of `width` seconds."""
+    windows = windows_of(samples, start=start, width=width)
+    third = max(1, len(windows) // 3)
+    first = _spreads(windows[:third])
+    last = _spreads(windows[-third:])
+    points = [(window[0].at / _HOUR_S, median(sample.rss for sample in window) / _MB) for window in windows]
+    slope = slope_of(points)
+    reasons = [f"memory grows by {slope:.2f} MB/h, more than {MOST_GROWTH:g}"] if slope > MOST_GROWTH else []
+    reasons += [
+        f"{name}: never below {last[name].lowest:.0f} at the end, {first[name].lowest:.0f} before"
+        for name in _FLOORS
+        if last[name].lowest > first[name].lowest
+    ]
+    judged = [sample for window in windows for sample in window]
+    cpu_share = (judged[-1].cpu_s - judged[0].cpu_s) / (judged[-1].at - judged[0].at) if len(judged) > 1 else 0.0
+    return Judgement(
+        windows=len(windows), slope=slope, first=first, last=last, cpu_share=cpu_share, reasons=tuple(reasons)
+    )
+
+
+def _spreads(windows: Iterable[Sequence[Sample]]) -> dict[str, Spread]:
+    samples = [sample for window in windows for sample in window]
+    found = {}
+    for name in FIGURES:
+        values = [getattr(sample, name) for sample in samples] or [0]
+        found[name] = Spread(median=median(values), highest=max(values), lowest=min(values))
+    return found

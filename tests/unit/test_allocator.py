@@ -1,0 +1,50 @@
+"""Threads of an instance share two heaps, unless somebody wants it otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+
+from controller import allocator
+
+_HEAPS = """
+import ctypes, sys, threading
+from controller.allocator import share_heaps
+if sys.argv[1] == "shared":
+    assert share_heaps()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+def work():
+    libc.free(libc.malloc(100_000))
+    barrier.wait()
+barrier = threading.Barrier(8)
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="another C library")
+@pytest.mark.parametrize(("how", "most"), [("shared", 2), ("each", None)])
+def test_threads_share_heaps(how: str, most: int | None) -> None:
+    """Eight threads at once: two heaps, as the C library counts them; without it there are more."""
+    done = subprocess.run([sys.executable, "-c", _HEAPS, how], capture_output=True, text=True, timeout=60, check=True)
+    heaps = done.stdout.count("<heap nr=")
+    assert heaps > 2 if most is None else heaps <= most, done.stdout
+
+
+def test_who_set_it_knows_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of the C library is left to do what it says."""
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    assert not allocator.share_heaps()
+
+
+def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without mallopt is left alone."""
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert not allocator.share_heaps()
