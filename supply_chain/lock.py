@@ -1,7 +1,8 @@
 """The locks in requirements/: `make lock` writes them, and `problems` holds them against pyproject.toml.
 
-Each lock names exact versions and the hashes of all files of each, for all platforms and all Pythons that pyproject.toml
-allows. The lock for development is made first; the others agree with it, so that what is tested is what is shipped.
+Each lock names exact versions and the hashes of all files of each, for all platforms and all Pythons that
+pyproject.toml allows. The lock for development is made first; the others agree with it, so that what is tested is what
+is shipped.
 """
 
 from __future__ import annotations
