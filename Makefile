@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills model-check diagrams screenshots lint lock sandbox clean
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills model-check diagrams screenshots lint lock audit sbom licences wheel sandbox clean
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -106,6 +106,19 @@ diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine 
 lock: setup ## Write the locks of requirements/ anew from pyproject.toml; UPGRADE=1 for the newest versions, ONLY=check to look
 	@bash scripts/release-tools.sh
 	@$(BIN)/python -m supply_chain.lock $(if $(UPGRADE),--upgrade) $(if $(filter check,$(ONLY)),--check)
+
+audit: setup ## Known vulnerabilities in what the locks name; fails if some are known, or if it could not look them up
+	@bash scripts/release-tools.sh
+	@$(BIN)/python -m supply_chain.audit $(if $(IF_POSSIBLE),--if-possible)
+
+sbom: setup ## Write dist/sbom.cdx.json: all that a running Tandem consists of, Python packages and jars, as CycloneDX
+	@$(BIN)/python -m supply_chain.sbom --output dist/sbom.cdx.json
+
+licences: setup ## Write docs/licences.md anew from the installed packages
+	@$(BIN)/python -m supply_chain.licences
+
+wheel: setup ## Build what is committed twice into dist/, and fail if a byte differs
+	@$(BIN)/python -m supply_chain.wheel --output dist
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"

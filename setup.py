@@ -1,7 +1,7 @@
 """The compiled twins of the transcoder. Everything else that builds the package is said in pyproject.toml.
 
 Without a C compiler the build goes on: the twins are left out, and plain Python does their work, slowly.
-The compiler is told nothing about where and when it runs, so that the same sources give the same bytes (docs/releasing.md).
+The compiler is told nothing about where and when it runs, so that the same sources give the same bytes.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """A wheel and a source distribution that anybody can make again, byte for byte: `make wheel`.
 
-Builds the committed state twice, in two folders, under two umasks, time zones and orders of hashing, and compares. What the
-build itself does for it is in setup.py; what is done here is said in docs/decisions/0044-a-wheel-that-can-be-repeated.md.
+Builds the committed state twice, in two folders, under two umasks, time zones and orders of hashing, and compares. What
+the compiler is told for it is in setup.py; docs/decisions/0044-what-a-release-is-made-of.md says what had to be done.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def same_modes(wheel: Path) -> None:
 
 
 def same_archive(path: Path, *, at_s: int) -> None:
-    """Write a source distribution anew: in the order of names, with one time, one owner, and no time in gzip's header."""
+    """Write a source distribution anew: in the order of names, one time, one owner, no time in gzip's header."""
     content = io.BytesIO()
     with tarfile.open(path) as old, tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):
