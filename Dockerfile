@@ -9,27 +9,37 @@ WORKDIR /src
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --no-install-recommends -y gcc libc6-dev \
-    && rm -rf /var/lib/apt/lists/* \
-    && pip install --no-cache-dir build==1.2.2
+    && rm -rf /var/lib/apt/lists/*
+COPY requirements requirements
+# Every file is held against its hash. PySpark, which has no wheel, and Tandem are built with what build.lock names.
+RUN python -m venv /build \
+    && /build/bin/pip install --no-cache-dir --require-hashes --requirement requirements/build.lock \
+    && /build/bin/pip wheel --no-cache-dir --require-hashes --no-build-isolation --wheel-dir /wheels \
+        --requirement requirements/runtime.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY avro avro
 COPY controller controller
 COPY sink sink
 COPY spark_jobs spark_jobs
-RUN python -m build --wheel --outdir /wheels
+# The time of the files in the wheel, in seconds since 1970.
+ARG SOURCE_DATE_EPOCH=315532800
+RUN /build/bin/python -m build --no-isolation --wheel --outdir /wheels
 
 FROM ${PYTHON_IMAGE} AS environment
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/tandem/venv \
-    && /opt/tandem/venv/bin/pip install --no-cache-dir "$(echo /wheels/*.whl)[msk]" \
+    && /opt/tandem/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels "tandem-kafka-backup[msk]" \
     && /opt/tandem/venv/bin/pip check \
     && /opt/tandem/venv/bin/python -c "import sink.transcode._twin, sink.transcode._bodies" \
     && /opt/tandem/venv/bin/pip uninstall --yes pip
 # What is in it, as CycloneDX: /opt/tandem/sbom.cdx.json.
+WORKDIR /src
+COPY pyproject.toml ./
+COPY requirements requirements
+COPY supply_chain supply_chain
 RUN python -m venv /sbom \
-    && /sbom/bin/pip install --no-cache-dir cyclonedx-bom==7.5.0 \
-    && /sbom/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
-        --output-file /opt/tandem/sbom.cdx.json /opt/tandem/venv/bin/python
+    && /sbom/bin/pip install --no-cache-dir --require-hashes --requirement requirements/sbom.lock \
+    && /sbom/bin/python -m supply_chain.sbom --python /opt/tandem/venv/bin/python --output /opt/tandem/sbom.cdx.json
 COPY image/main.py image/entrypoint.sh /opt/tandem/
 RUN chmod 0755 /opt/tandem/entrypoint.sh
 

@@ -15,14 +15,14 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills roles model-check diagrams screenshots lint sandbox clean soak
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills roles model-check diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 	@echo "Variables: PYTHON=python3.12 (which Python), PYTEST='-x -k word' (more for pytest), WORKERS=1 (tests one after the other), JOBS=8 (processes that compute)."
 
-setup: ## Virtual environment, packages and the broker's jars; done again only if pyproject.toml changed
+setup: ## Virtual environment, packages and the broker's jars; done again only if pyproject.toml or a lock changed
 	@bash scripts/setup.sh "$(PYTHON)"
 
 demo: setup ## Back up a real topic, hand over, restore it and compare: the whole mission on this machine
@@ -44,7 +44,7 @@ coverage: setup ## Branch coverage of the pure core by its unit tests: 100 % or 
 	@$(BIN)/pytest tests/unit -n $(JOBS) --cov --cov-report=term-missing $(PYTEST)
 
 mutation: setup ## Change the pure core one expression at a time and see who notices; ONLY=pattern, minutes to hours
-	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/pip install --quiet -e '.[mutation]'
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python mutation
 	@$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 chart-test: setup ## Render the Helm chart in many ways, check it and its alerts; needs Go the first time
@@ -104,11 +104,28 @@ bench: setup ## Catch-up, restore and verify against baselines of the same run o
 	@$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 screenshots: setup ## Photograph the status page of a real pair in three states for docs/images; needs chromium, minutes
-	@$(BIN)/python -c 'import PIL' 2>/dev/null || $(BIN)/pip install --quiet -e '.[screenshots]'
+	@$(BIN)/python -c 'import PIL' 2>/dev/null || bash scripts/install-locked.sh $(BIN)/python screenshots
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m screenshots
 
 diagrams: setup ## Draw the diagrams of docs/protocol.md from the state machine and the chain's rules
 	@PYTHONPATH=tests:avro:. $(BIN)/python -m diagrams
+
+lock: setup ## Write the locks of requirements/ anew from pyproject.toml; UPGRADE=1 for the newest versions, ONLY=check to look
+	@bash scripts/release-tools.sh
+	@$(BIN)/python -m supply_chain.lock $(if $(UPGRADE),--upgrade) $(if $(filter check,$(ONLY)),--check)
+
+audit: setup ## Known vulnerabilities in what the locks name; fails if some are known, or if it could not look them up
+	@bash scripts/release-tools.sh
+	@$(BIN)/python -m supply_chain.audit $(if $(IF_POSSIBLE),--if-possible)
+
+sbom: setup ## Write dist/sbom.cdx.json: all that a running Tandem consists of, Python packages and jars, as CycloneDX
+	@$(BIN)/python -m supply_chain.sbom --output dist/sbom.cdx.json
+
+licences: setup ## Write docs/licences.md anew from the installed packages
+	@$(BIN)/python -m supply_chain.licences
+
+wheel: setup ## Build what is committed twice into dist/, and fail if a byte differs
+	@$(BIN)/python -m supply_chain.wheel --output dist
 
 lint: setup ## Style, types, and who may import whom
 	@echo "==> ruff, mypy, import-linter"

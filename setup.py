@@ -1,7 +1,10 @@
 """The compiled twins of the transcoder. Everything else that builds the package is said in pyproject.toml.
 
 Without a C compiler the build goes on: the twins are left out, and plain Python does their work, slowly.
+The compiler is told nothing about where and when it runs, so that the same sources give the same bytes.
 """
+
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -13,7 +16,8 @@ def _twin(name: str, *headers: str) -> Extension:
         [f"sink/transcode/{name}.pyx"],
         depends=[f"sink/transcode/{header}" for header in headers],
         include_dirs=["sink/transcode"],
-        extra_compile_args=["-O3"],
+        # No debug information, which names the folder; __FILE__, in assertions of Python's headers, without it.
+        extra_compile_args=["-O3", "-g0", f"-ffile-prefix-map={Path.cwd()}=."],
     )
 
 

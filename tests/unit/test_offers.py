@@ -373,3 +373,5 @@ def test_an_offer_comes_back(bench: Bench) -> None:
                 decode_offer(json.dumps({k: v for k, v in document.items() if k != field}).encode(), "here")
     with pytest.raises(DamagedError, match="unknown field"):
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
+    with pytest.raises(DamagedError, match=r"^here\b"):
+        decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")

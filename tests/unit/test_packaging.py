@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SETTINGS = PROJECT["tool"]["setuptools"]
 
 
 @pytest.mark.parametrize("top", ["controller", "sink", "spark_jobs"])
@@ -25,3 +28,32 @@ def test_the_page_has_its_files() -> None:
     files = {file.name for file in (ROOT / "controller" / "page").iterdir() if file.suffix not in {".py", ""}}
     assert files == {"page.html", "page.css", "page.js"}
     assert all(any(fnmatch(name, pattern) for pattern in patterns) for name in files)
+
+
+def test_one_version() -> None:
+    """Package, chart, application of the chart, and the image say the same."""
+    chart = yaml.safe_load((ROOT / "helm" / "tandem" / "Chart.yaml").read_text("utf-8"))
+    image = re.search(r"^ARG VERSION=(.+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    assert image is not None
+    assert {chart["version"], chart["appVersion"], image[1]} == {PROJECT["project"]["version"]}
+
+
+def test_the_steps_of_a_release_exist() -> None:
+    """Each `make` that docs/releasing.md names is a target, each module that it runs is there."""
+    page = (ROOT / "docs" / "releasing.md").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"make ([a-z-]+)", page))
+    assert {"lock", "licences", "audit", "wheel", "sbom"} <= named <= targets
+    modules = re.findall(r"python -m ([\w.]+)", page)
+    assert modules
+    assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
+
+
+def test_the_image_installs_nothing_that_is_not_locked() -> None:
+    """Every `pip install` of the Dockerfile checks hashes, or takes what another stage has checked."""
+    text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    calls = re.findall(r"pip (?:install|wheel) [^&\n]*", text)
+    assert len(calls) == 4
+    assert all("--require-hashes" in call or "--no-index" in call for call in calls)
+    assert all("--no-build-isolation" in call for call in calls if "runtime.lock" in call)
+    assert "-m build --no-isolation" in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from controller.sandbox.errors import DownloadFailedError, JavaUnfitError, PartMissingError
-from controller.sandbox.jars import KAFKA_VERSION, cache_folder, find_java, kafka_jars, parse_java_version
+from controller.sandbox.jars import (
+    KAFKA_VERSION,
+    cache_folder,
+    find_java,
+    kafka_jars,
+    parse_java_version,
+    pinned_checksums,
+    unlike,
+)
 
 # Stands for a java whose Ivy takes its time and then retrieves two jars; each run leaves a line in `runs`.
 IVY = f"""\
@@ -24,6 +34,9 @@ if [ -e "$RUNS.broken" ]; then echo ':::: ERRORS'; echo 'the registry is asleep'
 if [ -e "$RUNS.busy" ]; then rm "$RUNS.busy"; exit 1; fi
 touch "$folder/other.jar"
 """
+
+# Both are empty.
+CHECKSUMS = dict.fromkeys((f"kafka_2.13-{KAFKA_VERSION}.jar", "other.jar"), hashlib.sha256().hexdigest())
 
 
 def make_java(folder: Path, script: str) -> Path:
@@ -114,8 +127,8 @@ def test_fetched_only_once(tmp_path: Path) -> None:
     """The second call finds the folder complete, and nothing but it is left."""
     environment = fake_environment(tmp_path)
     said: list[str] = []
-    folder = kafka_jars(say=said.append, environment=environment)
-    assert kafka_jars(environment=environment | {"PATH": ""}) == folder
+    folder = kafka_jars(say=said.append, environment=environment, checksums=CHECKSUMS)
+    assert kafka_jars(environment=environment | {"PATH": ""}, checksums=CHECKSUMS) == folder
     assert (tmp_path / "runs").read_text(encoding="ascii") == "run\n"
     assert sorted(jar.name for jar in folder.glob("*.jar")) == [f"kafka_2.13-{KAFKA_VERSION}.jar", "other.jar"]
     assert len(said) == 1
@@ -127,7 +140,7 @@ def test_a_busy_registry_is_asked_again(tmp_path: Path) -> None:
     """One failure is no reason to give up."""
     environment = fake_environment(tmp_path)
     (tmp_path / "runs.busy").touch()
-    assert (kafka_jars(environment=environment) / "other.jar").exists()
+    assert (kafka_jars(environment=environment, checksums=CHECKSUMS) / "other.jar").exists()
     assert (tmp_path / "runs").read_text(encoding="ascii") == "run\nrun\n"
 
 
@@ -136,10 +149,10 @@ def test_a_failed_fetch_leaves_nothing_to_trust(tmp_path: Path) -> None:
     environment = fake_environment(tmp_path)
     (tmp_path / "runs.broken").touch()
     with pytest.raises(DownloadFailedError, match=r"the registry is asleep.*check the network.*TANDEM_KAFKA_JARS"):
-        kafka_jars(environment=environment)
+        kafka_jars(environment=environment, checksums=CHECKSUMS)
     assert not cache_folder(environment).exists()
     (tmp_path / "runs.broken").unlink()
-    assert (kafka_jars(environment=environment) / "other.jar").exists()
+    assert (kafka_jars(environment=environment, checksums=CHECKSUMS) / "other.jar").exists()
 
 
 def test_a_folder_without_its_mark_is_replaced(tmp_path: Path) -> None:
@@ -148,17 +161,16 @@ def test_a_folder_without_its_mark_is_replaced(tmp_path: Path) -> None:
     folder = cache_folder(environment)
     folder.mkdir(parents=True)
     (folder / "half.jar").touch()
-    assert kafka_jars(environment=environment) == folder
+    assert kafka_jars(environment=environment, checksums=CHECKSUMS) == folder
     assert not (folder / "half.jar").exists()
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     """One fetches, the other waits for it and takes the same folder."""
     environment = fake_environment(tmp_path)
+    code = f"from controller.sandbox.jars import kafka_jars; print(kafka_jars(checksums={CHECKSUMS}))"
     both = [
-        subprocess.Popen(
-            [sys.executable, "-m", "controller.sandbox.jars"], env=environment, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     answers = [process.communicate(timeout=60)[0].strip() for process in both]
@@ -171,7 +183,45 @@ def test_a_cache_that_is_not_ours(tmp_path: Path) -> None:
     environment = fake_environment(tmp_path)
     (tmp_path / "cache").write_text("a file", encoding="ascii")
     with pytest.raises(PartMissingError, match=r"cache.*XDG_CACHE_HOME"):
-        kafka_jars(environment=environment)
+        kafka_jars(environment=environment, checksums=CHECKSUMS)
+
+
+def test_jars_that_are_not_those_of_the_release(tmp_path: Path) -> None:
+    """Another jar, one more, one less: none is run, nothing is kept, and the message names the first."""
+    environment = fake_environment(tmp_path)
+    others = [
+        (CHECKSUMS | {"other.jar": "0" * 64}, "other.jar has another SHA-256"),
+        ({name: digest for name, digest in CHECKSUMS.items() if name != "other.jar"}, "other.jar is not on the list"),
+        (CHECKSUMS | {"third.jar": "0" * 64}, "third.jar is missing"),
+    ]
+    for checksums, complaint in others:
+        with pytest.raises(DownloadFailedError, match=rf"{complaint}.*TANDEM_KAFKA_JARS"):
+            kafka_jars(environment=environment, checksums=checksums)
+        assert not cache_folder(environment).exists()
+
+
+def test_jars_of_a_release_that_checked_nothing(tmp_path: Path) -> None:
+    """What lies in the cache is checked once, and fetched again only if it is something else."""
+    environment = fake_environment(tmp_path)
+    folder = cache_folder(environment)
+    folder.mkdir(parents=True)
+    for name in CHECKSUMS:
+        (folder / name).touch()
+    (folder / ".complete").touch()
+    assert kafka_jars(environment=environment, checksums=CHECKSUMS) == folder
+    assert not (tmp_path / "runs").exists()
+    (folder / "other.jar").write_text("changed", encoding="ascii")
+    (folder / ".complete").write_text("", encoding="ascii")
+    kafka_jars(environment=environment, checksums=CHECKSUMS)
+    assert (tmp_path / "runs").read_text(encoding="ascii") == "run\n"
+    assert not unlike(folder, CHECKSUMS)
+
+
+def test_the_pinned_list() -> None:
+    """It names the broker that the sandbox starts, and nothing but jars and SHA-256s."""
+    pinned = pinned_checksums()
+    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in pinned
+    assert all(name.endswith(".jar") and re.fullmatch("[0-9a-f]{64}", digest) for name, digest in pinned.items())
 
 
 def test_no_network(tmp_path: Path) -> None:

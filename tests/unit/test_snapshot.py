@@ -13,7 +13,7 @@ from chains import Chain, key, part, position
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Base, Entry, GroupOffset, Kind, sha256_hex
+from backup_avro.chain import Base, Entry, GroupOffset, Horizon, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
 from backup_avro.errors import DamagedError
 from backup_avro.fold import ChainError, Generation
@@ -41,7 +41,10 @@ def rich() -> Chain:
     chain.complete().taint(12)
     merged = chain.object(part(5, 11), name="merged")
     old = [item.key for item in chain.state.objects.values() if item.parts[0].key == K]
-    return chain.append(Kind.REWRITE, objects=(merged,), replaced=tuple(old[1:]))
+    chain.append(Kind.REWRITE, objects=(merged,), replaced=tuple(old[1:]))
+    assert chain.state.completed_seq is not None
+    swept = Horizon(seq=chain.state.completed_seq, offsets={K: 11})
+    return chain.append(Kind.REWRITE, horizon=swept, fence=True)
 
 
 def snapshot(chain: Chain, **changes: Any) -> Entry:
@@ -64,6 +67,7 @@ def test_beginning_with_a_snapshot() -> None:
     chain.put(entry)
     late = begun(chain, entry)
     assert late == chain.state
+    assert (late.horizon_seq, late.horizons, late.fence) == (chain.state.completed_seq, {K: 11}, entry.seq - 1)
     assert {of: late.head_at(of) for of in (K, U)} == heads == {K: 40, U: 40}
     following = chain.entry(Kind.CONFIRM, head_at=50, snapshot=late.snapshot)
     chain.put(following)
@@ -114,7 +118,7 @@ def test_a_damaged_state(field: str) -> None:
     entry = snapshot(rich())
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
-        if field == "completed" and field not in folded:
+        if field in {"completed", "fence", "horizon"} and field not in folded:
             continue
         with pytest.raises(DamagedError, match="x"):
             begun(rich(), replace(entry, folded=folded))
@@ -124,6 +128,27 @@ def test_a_damaged_state(field: str) -> None:
         begun(rich(), replace(entry, folded=entry.folded | {"moments": [[1, 2, "NEVER"]]}))
     with pytest.raises(DamagedError, match="no SNAPSHOT"):
         begun(rich(), replace(entry, kind=Kind.CONFIRM))
+
+
+@pytest.mark.parametrize(
+    ("field", "junk"),
+    [
+        ("groups", {"g": ["?"]}),
+        ("horizon", {"?": 1}),
+        ("moments", ["?"]),
+        ("objects", ["?"]),
+        ("opening", {"?": 1}),
+        ("positions", {"?": 1}),
+        ("taints", ["?"]),
+        ("topics", ["?"]),
+    ],
+)
+def test_damage_deep_in_a_state_names_the_entry(field: str, junk: object) -> None:
+    """Whoever reads the error has to find the object in the bucket."""
+    entry = snapshot(rich())
+    assert entry.folded is not None
+    with pytest.raises(DamagedError, match=r"^x\b"):
+        begun(rich(), replace(entry, folded=entry.folded | {field: junk}))
 
 
 def test_the_old_chain_can_be_begun_in_the_middle() -> None:
