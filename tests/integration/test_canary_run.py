@@ -11,11 +11,11 @@ import os
 import secrets
 import signal
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -35,7 +35,7 @@ from controller.sandbox.sigv4 import S3Key
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 PATHS = ("/", "/history", "/status", "/metrics", "/livez", "/readyz", "/active", "/passive", "/nowhere?token=x")
 UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
@@ -173,7 +173,48 @@ def messages_of(bootstrap: str, spared: str) -> Iterator[bytes]:
         consumer.close()
 
 
-def test_nothing_shows_a_secret(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A pair with its files in `work`, Spark's events in `events`, and in `kept` what holds secrets by intention."""
+
+    pair: Pair
+    planted: Mapping[str, str]
+    kept: Path
+    work: Path
+    events: Path
+    ports: Mapping[str, int]
+    said: list[bytes] = field(default_factory=list)
+
+    def start(self, name: str) -> Instance:
+        """Start an instance; SIGUSR1 is a crash with a secret in its message."""
+        crash = CRASHING.format(file=str(self.kept / "password"))
+        return self.pair.start(name, prelude=crash, http={"listen": f"{LOOPBACK}:{self.ports[name]}"})
+
+    def command(self, *words: str, code: int = 0) -> None:
+        """Run a command to its end, and keep what it says."""
+        done = self.pair.tandem(*words, timeout_s=500.0)
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        self.said.append(f"{words} {done.stdout} {done.stderr}".encode())
+
+    def judge(self, objects: Mapping[str, bytes], messages: Sequence[bytes]) -> None:
+        """Search all that came out; then plant a leak, which is found."""
+        for text in self.said:
+            assert appearances(text, self.planted) == [], text[:300]
+        for key, body in objects.items():
+            assert appearances(key.encode() + b" " + body, self.planted) == [], key
+        for message in messages:
+            assert appearances(message, self.planted) == [], message
+        spared = list(self.work.glob("*.yaml"))  # the configurations: the store's section has its secret
+        assert in_files([self.work, self.events], self.planted, spared=spared) == []
+        leak = self.work / "tmp" / "leak"
+        login = base64.b64encode(f"tandem:{self.planted['sasl.password']}".encode()).decode()
+        leak.write_text(json.dumps({"authorization": login}))
+        [found] = in_files([self.work], self.planted, spared=spared)
+        assert found.startswith(f"{leak}: sasl.password, base64")
+
+
+@pytest.fixture
+def scene(
     *,
     planted: dict[str, str],
     guarded: tuple[KafkaServer, str],
@@ -181,10 +222,10 @@ def test_nothing_shows_a_secret(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     make_topic: TopicMaker,
-) -> None:
-    """Start, backup, handover, restore, a Spark job that fails, a crash, SIGABRT; then everything is searched."""
+) -> Iterator[Scene]:
+    """A topic with records, and a pair that guards it with all secrets there are."""
     server, address = guarded
-    kept, work, events = (tmp_path / name for name in ("kept", "work", "events"))  # `kept` holds them by intention
+    kept, work, events = (tmp_path / name for name in ("kept", "work", "events"))
     for folder in (kept, work, events, work / "tmp", kept / "site"):
         folder.mkdir()
     (kept / "password").write_text(planted["sasl.password"])
@@ -198,15 +239,11 @@ def test_nothing_shows_a_secret(
     monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     monkeypatch.setenv("TMPDIR", str(work / "tmp"))
 
-    topic = make_topic(bootstrap=server.bootstrap, config=UNCLEANED)
+    topic = make_topic("guarded", bootstrap=server.bootstrap, config=UNCLEANED)
     producer = Producer({"bootstrap.servers": server.bootstrap})
     for number in range(200):
         producer.produce(topic, key=b"key-%d" % number, value=b"value")
     assert producer.flush(60) == 0
-
-    said: list[bytes] = []
-    ports = dict(zip("ab", pick_ports(2), strict=True))
-    section = store_section(f"s3://{store.bucket}/backup", store)
     kafka = {
         "bootstrap.servers": address,
         "security.protocol": "SASL_PLAINTEXT",
@@ -223,74 +260,64 @@ def test_nothing_shows_a_secret(
             "require": True,
         },
         "log": {"level": "debug"},
-        "liveness": {"timeout": "15s"},
+        "liveness": {"timeout": "20s"},
         "scan": {"workers": 1},
     }
-    crash = CRASHING.format(file=str(kept / "password"))
-    with (
-        Lines(planted) as lines,
-        Pair(work, bootstrap=address, store=section, topics=[topic], kafka=kafka, **sections) as pair,
-    ):
+    section = store_section(f"s3://{store.bucket}/backup", store)
+    ports = dict(zip("ab", pick_ports(2), strict=True))
+    with Pair(work, bootstrap=address, store=section, topics=[topic], kafka=kafka, **sections) as pair:
+        yield Scene(pair=pair, planted=planted, kept=kept, work=work, events=events, ports=ports)
 
-        def start(name: str) -> Instance:
-            return pair.start(name, prelude=crash, http={"listen": f"{LOOPBACK}:{ports[name]}"})
 
-        def command(*words: str, code: int = 0) -> None:
-            done = pair.tandem(*words, timeout_s=300.0)
-            assert done.returncode == code, (words, done.stdout, done.stderr)
-            said.append(f"{words} {done.stdout} {done.stderr}".encode())
-
-        a, b = start("a"), start("b")
-        pair.wait("it is said that generation 1 is complete", lambda: a.said("complete", generation=1))
-        said += [answers_of(port) for port in ports.values()]
+def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) -> None:
+    """From its start over a handover to a crash and SIGABRT, with debug logs of all clients on."""
+    pair = scene.pair
+    with Lines(scene.planted) as lines:
+        a, b = scene.start("a"), scene.start("b")
+        pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
+        scene.said.extend(answers_of(port) for port in scene.ports.values())
         for form in ("yaml", "json", "table"):
-            command("config", "show", "-o", form)
-        command("config", "validate")
-        command("status", "-o", "json")
-        command("describe", "1", "-o", "json")
-        command("report", "--html", str(work / "report.html"))
-        command("checkpoint", "create", "--id", "one", "--timeout", "60s")
-        command("failover", "--yes", "--wait", "--timeout", "2m")
-        command("verify")
-        command("restore", "--suffix", ".restored")
-        monkeypatch.setenv("FAIL_IN_WORKERS", "1")
-        command("--debug", "verify", code=1)
-        assert b"the vendor failed at" in said[-1]
-        monkeypatch.delenv("FAIL_IN_WORKERS")
-        command("coordination", "tail", "-o", "json")
-        said += [answers_of(port) for port in ports.values()]
-
+            scene.command("config", "show", "-o", form)
+        scene.command("config", "validate")
+        scene.command("status", "-o", "json")
+        scene.command("describe", "1", "-o", "json")
+        scene.command("report", "--html", str(scene.work / "report.html"))
+        scene.command("checkpoint", "create", "--id", "one", "--timeout", "2m")
+        scene.command("failover", "--yes", "--wait", "--timeout", "3m")
+        scene.command("coordination", "tail", "-o", "json")
+        scene.said.extend(answers_of(port) for port in scene.ports.values())
         a.process.send_signal(signal.SIGUSR1)
         assert a.end() == 1
         assert "unexpected RuntimeError: crashed with ********" in a.text()
         b.process.send_signal(signal.SIGABRT)
         assert b.end() == -signal.SIGABRT
         assert "Fatal Python error: Aborted" in b.text()
-        a = start("a")
+        a = scene.start("a")
         pair.wait("it goes on", lambda: a.said("running"))
         assert a.terminate() == 0
-        objects = {info.key: pair.store.get(info.key) for info in pair.store.list("")}
-        time.sleep(0.5)
-
-    assert "librdkafka" in b.text(), "the debug output of the clients was on"
     assert lines.found == []
     assert lines.seen > 20
-    for text in said:
-        assert appearances(text, planted) == [], text[:300]
+    assert "librdkafka" in b.text(), "the debug output of the clients was on"
+    objects = {info.key: pair.store.get(info.key) for info in pair.store.list("")}
+    messages = list(messages_of(guarded[0].bootstrap, "guarded"))
     assert len(objects) > 10
-    for key, body in objects.items():
-        assert appearances(key.encode() + b" " + body, planted) == [], key
-    messages = list(messages_of(server.bootstrap, topic))
     assert len(messages) > 20
-    for message in messages:
-        assert appearances(message, planted) == [], message
-    assert [path for path in events.rglob("*") if path.is_file()], "Spark has kept its events"
-    spared = list(work.glob("*.yaml"))  # the configurations: the store's section has its secret
-    assert in_files([work, events], planted, spared=spared) == []
+    scene.judge(objects, messages)
 
-    leak = work / "tmp" / "leak"
-    leak.write_text(
-        json.dumps({"authorization": base64.b64encode(f"tandem:{planted['sasl.password']}".encode()).decode()})
-    )
-    [found] = in_files([work], planted, spared=spared)
-    assert found.startswith(f"{leak}: sasl.password, base64")
+
+@pytest.mark.spark
+def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verification, one whose tasks fail, and a restore, with Spark's own log of events on."""
+    a = scene.start("a")
+    scene.pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
+    assert a.terminate() == 0
+    with Lines(scene.planted) as lines:
+        scene.command("verify")
+        monkeypatch.setenv("FAIL_IN_WORKERS", "1")
+        scene.command("--debug", "verify", code=1)
+        assert b"the vendor failed at" in scene.said[-1]
+        monkeypatch.delenv("FAIL_IN_WORKERS")
+        scene.command("restore", "--suffix", ".restored")
+    assert lines.found == []
+    assert [path for path in scene.events.rglob("*") if path.is_file()], "Spark has kept its events"
+    scene.judge({}, list(messages_of(guarded[0].bootstrap, "guarded")))
