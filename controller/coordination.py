@@ -11,6 +11,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +22,9 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
 from backup_avro.head import Head, longest
+from controller.agreement import Terms, terms_in
 from controller.heads import head_in
+from controller.log import redact
 from controller.observation import Activation, Peer, Twin
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
@@ -60,6 +63,7 @@ class _Voice:
     incarnation: str
     heard_mono: float | None = None
     left: bool = False
+    terms: Terms | None = None
 
 
 class Bulletin:
@@ -101,6 +105,8 @@ class Bulletin:
                 voice.left = message.event is Event.LEAVING
                 if live:
                     voice.heard_mono = now_mono
+                    if message.event is Event.PROGRESS:
+                        voice.terms = terms_in(message)
                 self._newest[message.instance] = message.incarnation
 
     def peer(self) -> Peer:
@@ -114,6 +120,15 @@ class Bulletin:
                 heard_mono=max(heard, default=None),
                 left=newest is not None and newest.left,
             )
+
+    def terms(self) -> Terms | None:
+        """Return what the peer goes by, as its newest process said while this one ran; None if it said nothing.
+
+        What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
+        """
+        with self._lock:
+            newest = self._voices.get((self._peer, self._newest.get(self._peer, "")))
+            return None if newest is None or newest.left else newest.terms
 
     def twin(self) -> Twin:
         """Return what is known of other processes under my own name: the liveliest of them."""
@@ -209,9 +224,17 @@ class CoordinationTopic:
         return self._failing is not None or not self.caught_up
 
     def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
-        """Send a message; a failure is logged and forgotten: messages are hints."""
+        """Send a message; a failure is logged and forgotten: messages are hints.
+
+        Its texts repeat what stores and brokers say, so secrets are masked in them.
+        """
         message = replace(
             self._identity, event=event, request_id=fields.pop("request_id", uuid.uuid4().hex), at=at, **fields
+        )
+        message = replace(
+            message,
+            reason=None if message.reason is None else redact(message.reason),
+            details={key: redact(value) for key, value in message.details.items()},
         )
         try:
             self._producer.produce(
@@ -273,6 +296,8 @@ class CoordinationTopic:
                 told = True
                 self._stopped.wait(_CREATE_AGAIN_S)
             else:
+                with suppress(KafkaException):  # else the producer goes by the old one's partitions for minutes
+                    self._producer.list_topics(self._topic, timeout=_ANSWER_S)
                 self._partition = partition_of(self._identity.pair, count)
                 self._gone.clear()
                 return
@@ -299,6 +324,8 @@ class CoordinationTopic:
                     continue
                 if message.offset() < next_offset:
                     _LOG.warning("the coordination topic has begun again, reading it anew", topic=self._topic)
+                    # Brokers may have created it unasked, with their own settings and number of partitions.
+                    self._gone.set()
                     return
                 next_offset = message.offset() + 1
                 self._take(message, live=message.offset() >= end)

@@ -15,6 +15,7 @@ from backup_avro import coverage
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
+from controller.cli.output import duration
 from controller.overview import moment
 from controller.sighting import Sight
 from controller.verdict import chosen, paused, problems, progress, silence
@@ -121,6 +122,11 @@ def _how_far(seen: Sight, building: Generation) -> str:
 def _warnings(seen: Sight, base: Generation, target: str, *, force: bool) -> tuple[str, ...]:
     pause = paused(seen)
     found = [] if pause is None else [f"{pause}; this turn is taken in spite of it"]
+    found += [
+        f"{asked.instance} asked {asked.target} for generation {asked.generation} "
+        f"{duration(seen.since_s(asked.at))} ago, and nobody has claimed it yet: who is asked now goes by this request"
+        for asked in seen.pending
+    ]
     found += [f"generation {number} can't be read and is left behind" for number in sorted(seen.damaged)]
     found += [
         f"{_how_far(seen, building)}; the new one is built beside it, and it is given up when that is complete"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from backup_avro.errors import ConfigError
 from controller.http_server import Answer, Handler, Server
+from controller.log import redact
 from controller.observation import Role
 
 
@@ -72,6 +73,11 @@ def serve(
 
     class Paths(Handler):
         def find(self, path: str) -> Answer:
+            answer = self._found(path)
+            # Troubles repeat what stores and brokers say.
+            return replace(answer, body=redact(answer.body)) if isinstance(answer.body, str) else answer
+
+        def _found(self, path: str) -> Answer:
             if path in more:
                 return more[path]()
             if path == "/metrics" and metrics is not None:

@@ -18,7 +18,7 @@ from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
-from controller import heads, log
+from controller import agreement, heads, log
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -148,6 +148,8 @@ class Instance:
         self._backups = BackupPictures(parts.identity.instance)
         self._missed: dict[Head, float] = {}
         self._lost: tuple[Head, ...] = ()
+        self._disputed: tuple[str, float] | None = None
+        self._dispute: str | None = None
 
     def run(self) -> ExitCode:
         """Tick until told to stop, then leave in order. Raises RefusedError and DamagedError on what must not go on."""
@@ -184,6 +186,8 @@ class Instance:
         view = self._watch.view
         # Before it takes a chain over, it knows whether that is still the one that was published.
         known = view is not None and (self._mind_heads(view) or self._decided)
+        if view is not None:
+            self._mind_terms(view)
         if view is not None and self._may_decide() and known:
             seen = self._seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
@@ -358,6 +362,31 @@ class Instance:
         self._watch.hurry()
         return False
 
+    def _mind_terms(self, view: StoreView) -> None:
+        """Tell when the two instances store in two places, or guard different topics, and when they no longer do."""
+        theirs = self._parts.bulletin.terms()
+        me, peer = self._parts.identity.instance, self._config.peer_instance
+        found = None if theirs is None else agreement.dispute(me, self._terms(view), peer, theirs)
+        now = time.monotonic()
+        if found is None:
+            if self._dispute is not None:
+                _LOG.info("the instances agree again", peer=peer)
+            self._disputed = self._dispute = None
+        elif self._disputed is None or self._disputed[0] != found:
+            self._disputed = (found, now)
+        elif self._disputed[1] < view.began_mono and self._dispute != found:
+            # What the peer has claimed meanwhile was looked for since.
+            self._dispute = found
+            _LOG.error("the instances do not agree", peer=peer, what=found, remedy=agreement.REMEDY)
+
+    def _terms(self, view: StoreView) -> agreement.Terms:
+        topics = self._config.topics
+        return agreement.Terms(
+            root=self._parts.store.url,
+            origin=view.origin,
+            topics=agreement.topics_id(topics.include, topics.expressions, topics.exclude),
+        )
+
     def _mind_checkpoints(self, seen: Observation) -> None:
         latest = self._parts.bulletin.latest()
         hints = frozenset(m.request_id for (_, event), m in latest.items() if event is Event.CHECKPOINT)
@@ -420,6 +449,8 @@ class Instance:
                 for key, position in sorted(state.positions.items())[:_POSITIONS_IN_HEARTBEAT]
             )
         details = {"transcoder": self._transcoder.name}
+        if view is not None:
+            details |= agreement.details(self._terms(view))
         if self._last is not None:
             details["reason"] = self._last.reason.value
         if newest is not None:
@@ -493,6 +524,7 @@ class Instance:
             "store": self._watch.trouble,
             "brokers": self._surveyor.trouble,
             "rolledBack": [str(head) for head in self._lost],
+            "disagrees": self._dispute,
             "pause": self._pause(),
             "pipelines": [
                 {"generation": report.generation, "lagRecords": report.lag_records, **_details(report)}

@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
@@ -32,6 +32,7 @@ _SECRET_KEY: Final = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST_SECRET: Final = 4  # hiding shorter ones by value would garble everything else
+_SHORTEST_LINE: Final = 16
 _FRAMES: Final = 20
 _CAUSES: Final = 8
 _FIRST: Final = ("timestamp", "level", "event", "logger")
@@ -48,12 +49,21 @@ class _Process:
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Hide these values wherever they appear in a log line or an error message, also JSON- or URL-encoded."""
+    """Hide these values wherever they appear in a log line or an error message, also JSON- or URL-encoded.
+
+    Of one with many lines, such as a key in PEM, each line is hidden as well: a parser may repeat one of them.
+    """
     forms = set(_Process.secrets)
-    for value in values:
+    for value in (part for whole in values for part in (whole, *_lines_of(whole))):
         if len(value) >= _SHORTEST_SECRET:
             forms |= {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), quote(value)}
     _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
+
+
+def _lines_of(value: str) -> Iterator[str]:
+    for line in map(str.strip, value.splitlines() if "\n" in value.strip() else ()):
+        if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
+            yield line
 
 
 def secrets() -> tuple[str, ...]:

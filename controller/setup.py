@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -36,7 +36,7 @@ class Parts:
     """What an instance works with, all of it checked."""
 
     identity: Identity
-    props: dict[str, Value]
+    props: dict[str, Value] = field(repr=False)
     store: ObjectStore
     reader: ChainReader
     cluster: GuardedCluster

@@ -10,6 +10,7 @@ from backup_avro import coverage, selection
 from backup_avro.chain import PartitionKey, iso
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
+from controller import agreement
 from controller.cli.output import duration
 from controller.sighting import Sight, Voice, stands_at
 
@@ -34,6 +35,7 @@ class Fault(StrEnum):
     TURN_OVERDUE = "turn overdue"
     TOPIC_MISSING = "topic missing"
     PARTITION_INCOMPLETE = "partition incomplete"
+    INSTANCES_DISAGREE = "instances disagree"
     INSTANCE_SILENT = "instance silent"
     INSTANCE_TROUBLED = "instance troubled"
     TWO_PROCESSES = "two processes"
@@ -71,6 +73,7 @@ def problems(seen: Sight) -> tuple[Problem, ...]:
         _overdue,
         _missing_topics,
         _incomplete,
+        _disagreement,
         _instances,
     )
     return tuple(problem for rule in rules for problem in rule(seen))
@@ -329,6 +332,27 @@ def _incomplete(seen: Sight) -> Iterator[Problem]:
 def _name(seen: Sight, generation: Generation, key: PartitionKey) -> str:
     topic = seen.guarded_of(generation).topics.get(key.topic_id)
     return f"{topic[0]}-{key.partition}" if topic is not None else generation.name_of(key)
+
+
+def _disagreement(seen: Sight) -> Iterator[Problem]:
+    said = {
+        name: terms
+        for name in seen.instances
+        if seen.alive(name)
+        and (voice := seen.voice(name)) is not None
+        and voice.heartbeat is not None
+        and (terms := agreement.terms_in(voice.heartbeat)) is not None
+    }
+    if len(said) != len(seen.instances):
+        return
+    (one, terms), (other, others) = said.items()
+    found = agreement.dispute(one, terms, other, others)
+    if found is not None:
+        yield Problem(
+            fault=Fault.INSTANCES_DISAGREE,
+            message=f"the instances do not agree: {found}",
+            remedy=agreement.REMEDY,
+        )
 
 
 def _instances(seen: Sight) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ class StoreView:
 
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
-    `pause` is the newest one.
+    `pause` is the newest one. `origin` is what `ChainReader.origin` says.
     """
 
     began_mono: float
@@ -38,6 +38,7 @@ class StoreView:
     damaged: Mapping[int, str] = field(default_factory=dict)
     handover_ms: int | None = None
     pause: Pause | None = None
+    origin: str | None = None
 
 
 def last_handover_ms(history: Iterable[Generation]) -> int | None:
@@ -142,5 +143,7 @@ class StoreWatch:
             damaged={number: str(error) for number, error in self._reader.damaged.items()},
             handover_ms=last_handover_ms(self._reader.history()),
             pause=pause,
+            # Of a bucket that was emptied and is written anew the first claim is gone, and is not looked for again.
+            origin=self._reader.origin() if self._reader.newest else None,
         )
         self._wake_others.set()

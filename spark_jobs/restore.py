@@ -202,7 +202,7 @@ class _Run:
         self._fence(self._prepared.displaces)
         targets = self._target.look(targets)
         for existing in targets.values():
-            restore_plan.refuse_unless_empty(existing)
+            restore_plan.refuse_unless_empty(existing, self._plan)
         return targets
 
     def _begin_to_append(self) -> dict[str, TargetTopic]:

@@ -513,10 +513,17 @@ def _counted(topic: TopicPlan, shape: Shape, target: TargetTopic | None, count: 
     return replace(topic, count=count)
 
 
-def refuse_unless_empty(target: TargetTopic) -> None:
-    """Raise RefusedError if there is anything in the topic."""
+def refuse_unless_empty(target: TargetTopic, plan: RestorePlan) -> None:
+    """Raise RefusedError if there is anything in the topic, and say if it is the very topic that `plan` copies."""
     if not target.empty:
         count = sum(target.ends.values()) - sum(target.starts.values())
+        if any(target.topic_id == topic.source.topic_id for topic in plan.topics):
+            raise RefusedError(
+                f"topic {target.name} on the target is the very topic that was backed up, and it holds about {count:,} "
+                "records",
+                remedy="restore beside it, with --suffix .restored; --append adds to it, where what is restored counts "
+                "as newer than what is there",
+            )
         raise RefusedError(
             f"topic {target.name} on the target is not empty: it holds about {count:,} records "
             "that are not of this very plan",

@@ -139,7 +139,7 @@ def _refuse(
         restore_append.refuse_unless_appendable(plan, targets, rivals)
     for existing in () if plan.append else targets.values():
         _refuse_if_finished(found, existing)
-        restore_plan.refuse_unless_empty(existing)
+        restore_plan.refuse_unless_empty(existing, plan)
     if plan.append and present(found, plan, targets):
         raise RefusedError(
             "this very plan was appended to these topics before, wholly or in part",

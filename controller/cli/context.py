@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from controller import log
+from controller.hidden import hidden
 
 if TYPE_CHECKING:
     from controller.config import Config, Loaded
@@ -61,7 +62,7 @@ def read(context: typer.Context, config: Path | None, overrides: Sequence[str] |
     environ = os.environ if shared.environ is None else shared.environ
     path = config or shared.config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     loaded = configuration.read(path, environ, (*shared.overrides, *(overrides or ())))
-    log.register_secrets(loaded.config.secrets())
+    log.register_secrets(hidden(loaded.config, environ))
     return loaded
 
 

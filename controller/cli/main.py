@@ -27,6 +27,7 @@ from controller import log
 from controller.cli import output
 from controller.cli.context import ConfigOption, Invocation, SetOption
 from controller.errand import left_behind
+from controller.hidden import hidden_of_environment
 from sink.scarcity import Scarcity, scarcity
 
 # In the order of `tandem --help`: from running the pair, over looking at it, to getting the data back.
@@ -170,6 +171,7 @@ def run(arguments: Sequence[str], *, package: str = "controller.cli") -> int:
     debug = os.environ.get("TANDEM_DEBUG", "") not in {"", "0"} or _asks_for_debug(arguments)
     failed: str | None = None
     log.configure(level="warning", fmt="auto")
+    log.register_secrets(hidden_of_environment(os.environ))
     # The store's client tells each of its retries; what they come to is in the error that follows.
     logging.getLogger("stamina").setLevel(logging.ERROR)
     # Py4J writes a stack to the root logger when Ctrl-C meets it; whoever pressed it knows.

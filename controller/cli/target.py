@@ -44,7 +44,12 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"--target-config {file}: can't be read: {type(error).__name__}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"--target-config {file}: not YAML") from error
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f":{mark.line + 1}"
+        # Its own text repeats the line, which may hold a password.
+        raise ConfigError(
+            f"--target-config {file}{where}: not YAML", remedy="quote values with special signs"
+        ) from None
     if isinstance(document, dict) and isinstance(document.get("kafka"), dict):
         document = document["kafka"]
     if not isinstance(document, dict):
@@ -66,6 +71,6 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc']))} {item['msg']}" for item in error.errors(include_input=False)
         )
-        raise ConfigError(f"--target-config {file}: {problems}") from error
+        raise ConfigError(f"--target-config {file}: {problems}") from None
     log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
     return found.reveal()

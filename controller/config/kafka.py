@@ -11,11 +11,12 @@ from pydantic import ConfigDict, RootModel, SecretStr, model_validator
 from controller.config import rules
 from controller.config.values import Secret
 
-SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "key.pem", "oauthbearer.config")
+SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "key.pem", "oauthbearer.config", "jaas.config")
 """What a property's name holds if its value is a secret."""
 _PUBLIC: Final = frozenset({"sasl.oauthbearer.token.endpoint.url"})
 _SECRET: Final = re.compile("|".join(map(re.escape, SECRET_WORDS)))
 PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")
+_CREDENTIALS: Final = re.compile(r"://\S*@")  # a password may hold what ends a host's name
 _INT: Final = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 
 # librdkafka's own properties that end in `.file` and name a file which it reads itself.
@@ -106,11 +107,13 @@ def _typed(key: str, value: object) -> object:
     if isinstance(value, SecretStr):
         return value
     if isinstance(value, (list, tuple)):
-        return ",".join(str(item) for item in value)
+        value = ",".join(str(item) for item in value)
     if is_secret(key):
         return SecretStr(str(value))
     if "PRIVATE KEY-----" in str(value):
         raise ValueError("holds a private key; put that into ssl.key.pem, which is never shown")
+    if _CREDENTIALS.search(str(value)) or (key == "bootstrap.servers" and "@" in str(value)):
+        raise ValueError("must not hold credentials; they belong into the sasl.… properties, which are never shown")
     if isinstance(value, str):
         if value in {"true", "false"}:
             return value == "true"

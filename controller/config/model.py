@@ -158,7 +158,7 @@ class SigningSettings(Section):
         rules.refuse(
             rules.signing(
                 file=self.key_file is not None,
-                env=self.key_env is not None,
+                env=self.key_env,
                 trusted=bool(self.trusted) or self.trusted_file is not None,
                 require=self.require,
             )

@@ -56,7 +56,7 @@ value came from, `tandem config schema` prints the JSON Schema for editors.
 Highest first:
 
 1. `--set key.path=value` on the command line, as often as needed. Other users of the machine can read command lines:
-   keep secrets out of them.
+   secrets are refused there.
 2. The environment: `TANDEM_` and the key in capitals, two underscores between levels, such as
    `TANDEM_ROTATION__INTERVAL=3d`. An empty variable counts as not set.
 3. The YAML file named by `-c`/`--config` or `TANDEM_CONFIG`.
@@ -79,8 +79,9 @@ _KAFKA: Final = """\
 names, on one level. `bootstrap.servers` is required. `true`, `false` and whole numbers get their types; a list is
 joined with commas. In the environment dots become underscores: `TANDEM_KAFKA__SASL_PASSWORD`.
 
-A property whose name holds `password`, `passphrase`, `secret`, `token` or `key.pem` is a secret. `<property>.file`
-reads the property from a file, such as `sasl.password.file` or `ssl.key.pem.file`.
+A property whose name holds `password`, `passphrase`, `secret`, `token`, `key.pem` or `jaas.config` is a secret.
+`<property>.file` reads the property from a file, such as `sasl.password.file` or `ssl.key.pem.file`. URLs and
+addresses must not hold credentials.
 
 `aws.msk.iam: true` (with `aws.msk.region`, if the brokers' names don't tell it) logs in to Amazon MSK by IAM; neither
 name is librdkafka's. [connections.md](connections.md) has what to write for each way to log in, and what was tried.

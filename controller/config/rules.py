@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from backup_avro import layout
 from backup_avro.integers import number_in
 from controller.config.values import format_duration, format_size
+from sink.encryption.settings import VARIABLE
 from sink.object_store.settings import NOT_YET
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def endpoint_url(url: str) -> str:
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError:
         raise ValueError("is not a URL; write http://host:port or https://host") from None
-    if "@" in parts.netloc:
+    if "@" in url:  # wherever it is: a password may hold what ends a host's name
         raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
     if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine or parts.query or parts.fragment:
         raise ValueError("is not a URL; write http://host:port or https://host")
@@ -141,8 +142,11 @@ def data_object(target: int, block: int, codec: str, level: int | None) -> Itera
         yield "object.compression_level", f"must be from {low} to {high} for object.codec: {codec}, not {level}"
 
 
-def signing(*, file: bool, env: bool, trusted: bool, require: bool) -> Iterator[Problem]:
+def signing(*, file: bool, env: str | None, trusted: bool, require: bool) -> Iterator[Problem]:
     """Check where keys come from."""
+    if env is not None and not VARIABLE.fullmatch(env):
+        # A key that was put here by mistake must not be shown.
+        yield "signing.key_env", "is not the name of an environment variable; write the name, not the key"
     if file and env:
         yield "signing.key_env", "signing.key_file is set as well; leave one of them out"
     if require and not trusted:

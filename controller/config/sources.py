@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, get_args
 import yaml
 from pydantic import BaseModel, SecretStr
 
-from controller.config.kafka import KafkaProperties
+from controller.config.kafka import KafkaProperties, is_secret
 from controller.config.model import Config
 from controller.config.values import Regex
 
@@ -278,7 +278,12 @@ def from_flags(overrides: Iterable[str]) -> Found:
             continue
         head, _, tail = name.partition(".")
         path = (head, tail) if head == KAFKA and tail else tuple(name.split("."))
-        if path in keys() or (len(path) == 2 and head == KAFKA):
+        if keys().get(path) is Shape.SECRET or (head == KAFKA and is_secret(tail)):
+            file = f"{name}.file" if head == KAFKA else f"{name}_file"
+            found.problems.append(
+                f"--set {name}: whoever lists processes would see the secret; set {variable(path)}, or {file}"
+            )
+        elif path in keys() or (len(path) == 2 and head == KAFKA):
             one = Found()
             _text(text, path, Origin(kind=Kind.FLAG, place=f"--set {name}"), one)
             settings.update((setting.path, setting) for setting in one.settings)

@@ -67,6 +67,7 @@ class ChainReader:
         self._heads: dict[int, Head] = {}
         self._refreshes = 0
         self._looked: dict[int, int] = {}
+        self._origin: str | None = None
 
     @property
     def store(self) -> ObjectStore:
@@ -87,6 +88,18 @@ class ChainReader:
     def damaged(self) -> Mapping[int, DamagedError]:
         """The generations that a tolerant refresh left out, with what is wrong with them."""
         return self._damaged
+
+    def origin(self) -> str | None:
+        """Return the SHA-256 of the pair's first claim, None without one that counts. It is read once.
+
+        A place has one, by whatever URL it is reached. Raises the store's errors.
+        """
+        if self._origin is None:
+            try:
+                self._origin = sha256_hex(self._store.get(layout.claim_key(self._pair, 1)))
+            except (ObjectMissingError, DamagedError):  # of one that nobody has signed who should, nothing is told here
+                return None
+        return self._origin
 
     def refresh(self, *, tolerant: bool = False) -> list[Generation]:
         """Read on to the heads of all chains; return the generations that are not wholly cleared, ascending.

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from backup_avro.errors import ConfigError
 
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kms:([a-z0-9-]+):[0-9]{12}:key/[A-Za-z0-9-]+")
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
             f"is set beside {first}, and new objects are encrypted with one key; move the older to a `decrypt_…` list",
         )
     for field, variable in _each("key_env", named.key_env, "decrypt_key_envs", named.decrypt_key_envs):
-        if not _VARIABLE.fullmatch(variable):
+        if not VARIABLE.fullmatch(variable):
             # A key that was put here by mistake must not be shown.
             yield field, "is not the name of an environment variable; write the name, not the key"
         elif variable.startswith("TANDEM_"):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 _T = TypeVar("_T")
+_MASK = "********"
 # Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
@@ -76,7 +77,8 @@ class S3Caller:
                     code, status, message = _answer_of(error)
                     meaning = (answers or {}).get(code) or (answers or {}).get(status)
                     if meaning is None:
-                        raise error_of(code, status, message, what=self.what(action)) from error
+                        # Not from that error: it would say, unmasked, what the server has said.
+                        raise error_of(code, status, self._masked(message), what=self.what(action)) from None
                 except _VENDOR_ERRORS as error:
                     raise _error_without_answer(error, self.what(action)) from error
                 return meaning()
@@ -91,6 +93,13 @@ class S3Caller:
                 on, attempts=attempts, timeout=None, wait_initial=initial, wait_max=longest, wait_jitter=initial
             )
         )
+
+    def _masked(self, said: str) -> str:
+        """Hide credentials that a server, or a proxy before it, repeats of the request: messages travel far."""
+        known = (self._settings.access_key_id, self._settings.secret_access_key, self._settings.session_token)
+        for secret in filter(None, known):
+            said = said.replace(secret, _MASK)
+        return said
 
     def what(self, action: str) -> str:
         """Return `action` with its place, for messages."""

@@ -45,7 +45,7 @@ class StoreSettings:
     region: str | None = None
     addressing_style: Literal["auto", "path", "virtual"] = "auto"
     ca_bundle: str | None = None
-    access_key_id: str | None = None
+    access_key_id: str | None = field(default=None, repr=False)
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     checksums: Literal["when_supported", "when_required", "off"] = "when_supported"

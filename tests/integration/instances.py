@@ -214,14 +214,14 @@ class Pair:
         self.instances.append(instance)
         return instance
 
-    def tandem(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def tandem(self, *arguments: str, timeout_s: float = WAIT_S) -> subprocess.CompletedProcess[str]:
         """Run another command of Tandem to its end, with the settings of the pair; its JSON is as the schemas say."""
         done = subprocess.run(
             self._command(*arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=timeout_s,
             env=_environment(),
             cwd=self._folder,
             check=False,

@@ -355,6 +355,21 @@ WRONG = [
         says=("a.yaml:9: store.endpoint_url: must not hold credentials",),
     ),
     Wrong(
+        name="credentials in a URL of the clients",
+        text=replaced("kafka:\n", f"kafka:\n  sasl.oauthbearer.token.endpoint.url: https://me:{CANARY}@host/token\n"),
+        says=("kafka.sasl.oauthbearer.token.endpoint.url: must not hold credentials; they belong into the sasl.",),
+    ),
+    Wrong(
+        name="credentials in a broker's address",
+        environ={"TANDEM_KAFKA__BOOTSTRAP_SERVERS": f"me:{CANARY}@host:9092"},
+        says=("TANDEM_KAFKA__BOOTSTRAP_SERVERS: kafka.bootstrap.servers: must not hold credentials",),
+    ),
+    Wrong(
+        name="a key where its variable's name belongs",
+        text=added("signing:\n  key_env: |\n    -----BEGIN PRIVATE KEY-----\n    " + CANARY),
+        says=("signing.key_env: is not the name of an environment variable; write the name, not the key",),
+    ),
+    Wrong(
         name="endpoint without scheme",
         text=added("  endpoint_url: localhost:9000"),
         says=('a.yaml:9: store.endpoint_url: "localhost:9000" is not a URL; write http://host:port',),
@@ -573,9 +588,18 @@ WRONG = [
         says=('--set rotation.interval: "soon" is not a duration',),
     ),
     Wrong(
+        name="flag with a secret",
+        flags=(f"store.secret_access_key={CANARY}", f"kafka.sasl.password={CANARY}"),
+        says=(
+            "--set store.secret_access_key: whoever lists processes would see the secret",
+            "set TANDEM_STORE__SECRET_ACCESS_KEY, or store.secret_access_key_file",
+            "set TANDEM_KAFKA__SASL_PASSWORD, or kafka.sasl.password.file",
+        ),
+    ),
+    Wrong(
         name="flag with half a credential",
-        flags=(f"store.secret_access_key={CANARY}",),
-        says=("--set store.secret_access_key: is set without store.access_key_id",),
+        flags=("store.secret_access_key_file=/nowhere",),
+        says=("--set store.secret_access_key_file: ", "/nowhere: no such secret file"),
     ),
     # Several at once
     Wrong(

@@ -187,7 +187,7 @@ def test_the_repr_of_settings_hides_secrets() -> None:
     """Settings may end up in a log."""
     settings = StoreSettings(access_key_id="AKIA", secret_access_key=SECRET, session_token=SECRET + "2")
     assert SECRET not in repr(settings)
-    assert "AKIA" in repr(settings)
+    assert "AKIA" not in repr(settings)
 
 
 @pytest.mark.parametrize(

@@ -482,8 +482,8 @@ def test_wrong_keys_are_told_at_once_and_never_shown(
         assert len(server.requests) == 1
         message = str(caught.value)
         assert all(part in message for part in (name, "'bucket'", server.url, code, "("))
-        cause = caught.value.__cause__
-        assert SECRET not in message + repr(caught.value) + repr(cause) + str(vars(cause))
+        assert caught.value.__cause__ is None, "it would have what the server said unmasked"
+        assert SECRET not in message + repr(caught.value)
 
 
 def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:

@@ -100,6 +100,17 @@ def test_refused_while_somebody_alive_builds(store: ObjectStore) -> None:
     assert "the new one is built beside it" in found.warnings[0]
 
 
+def test_a_request_that_nobody_has_acted_on_yet_is_told(store: ObjectStore) -> None:
+    """Asked twice, it is one turn: both are for the same number. What the second one changes is said."""
+    completed(store)
+    at = now_ms(store)
+    request = message(Event.ACTIVATE, instance="cli", at=at - 3000, target="b", generation=2)
+    alive = [message(instance=name, at=at) for name in ("a", "b")]
+    found = asked(store, heard_s=None, listener=listening(*alive, request))
+    assert (found.generation, found.target) == (2, "b")
+    assert found.warnings[0].startswith("cli asked b for generation 2 3s ago, and nobody has claimed it yet")
+
+
 def test_a_dead_builder_is_no_obstacle(store: ObjectStore) -> None:
     """When the builder is silent, the next number may be asked of the other one."""
     completed(store)

@@ -256,7 +256,7 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     plan = _planned(store)
     assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
     assert restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)}) == plan
-    restore_plan.refuse_unless_empty(_target(p0=5, p1=5))
+    restore_plan.refuse_unless_empty(_target(p0=5, p1=5), plan)
     with pytest.raises(RefusedError, match="1 partitions"):
         restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5)})
     with pytest.raises(RefusedError, match="3 partitions"):
@@ -270,7 +270,12 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     assert len({plan.hash, fewer.hash, more.hash, other.hash}) == 4
     assert any("murmur2" in line for line in more.warnings())
     with pytest.raises(RefusedError, match="not of this very plan"):
-        restore_plan.refuse_unless_empty(_target(p0=5, p1=6))
+        restore_plan.refuse_unless_empty(_target(p0=5, p1=6), plan)
+    source = replace(_target(p0=5, p1=6), topic_id=plan.topics[0].source.topic_id)
+    with pytest.raises(RefusedError, match="is the very topic that was backed up, and it holds about 1 records") as own:
+        restore_plan.refuse_unless_empty(source, plan)
+    assert "--suffix .restored" in str(own.value.remedy)
+    assert "deleting" not in str(own.value.remedy)
 
 
 @pytest.mark.parametrize(
