@@ -26,6 +26,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 MASK: Final = "********"
 _OURS: Final = ("backup_avro", "controller", "sink", "spark_jobs", "tandem")
+_THEIRS: Final = ("kafka", "stamina")  # whose levels are set here
 _SECRET_KEY: Final = re.compile(
     r"password|passwd|passphrase|secret|(^|[._-])token($|[._-])|access[._-]?key|private[._-]?key|key[._]pem|"
     r"authorization|credential|cookie",
@@ -153,7 +154,7 @@ def reset() -> None:
     """Undo `configure`, `bind` and `register_secrets`: for tests and for programs that embed Tandem."""
     if _Process.handler is not None:
         logging.getLogger().removeHandler(_Process.handler)
-    for name in _OURS:
+    for name in (*_OURS, *_THEIRS):
         logging.getLogger(name).setLevel(logging.NOTSET)
     logging.getLogger().setLevel(logging.WARNING)
     logging.captureWarnings(capture=False)

@@ -115,6 +115,7 @@ TURNS: Final = (
 
 RESTORES: Final = (
     act("restore --suffix .restored --dry-run", says="customers.restored", before="settle"),
+    act("check --lag-critical 100000 --commit-age-critical 1h", says="OK - pair look"),
     act("restore -c tandem.yaml --suffix .restored", says="customers.restored"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38", says="billing", before="note_restore"),
     act("restore groups -c tandem.yaml --restore 1f0c5e7a2b9d4c38 --execute", says="billing"),

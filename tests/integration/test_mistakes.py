@@ -153,6 +153,7 @@ def test_a_process_that_was_paused_finds_another_in_its_place(
 # --- two places -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_root_of_one_instance_is_another(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
     """A prefix changed in one file: both say where each stores, as status and check do, until it is put right."""
     topic = make_topic(config=UNCLEANED)

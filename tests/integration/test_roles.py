@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import TopicMaker
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
 REFUSED = ("AccessDenied", "not allowed", "AUTHORIZATION", "uthorization failed", "denied")

@@ -43,6 +43,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaServe
             broker.stop()
 
 
+@pytest.mark.slow
 def test_a_broker_that_answers_slowly(
     new_pair: PairMaker, make_topic: TopicMaker, gated: tuple[KafkaServer, Gate]
 ) -> None:

@@ -116,6 +116,7 @@ def assert_recovers(pair: Pair, kafka: KafkaServer, topic: str, a: Instance) -> 
     pair.wait("it says so", lambda: a.said("store has taken the object") or a.said("store answers again"))
 
 
+@pytest.mark.slow
 def test_a_store_that_is_full(
     new_pair: PairMaker, make_topic: TopicMaker, kafka: KafkaServer, gate: RefusingStore
 ) -> None:
