@@ -318,6 +318,10 @@ class Pair:
         self._reader.refresh()
         return self._reader.history()
 
+    def forget(self) -> None:
+        """Read chains from their start next time, as whoever has seen nothing of what was there before."""
+        self._reader = None
+
     def generation(self, number: int) -> Generation | None:
         """Return a generation, None if nobody claimed it yet."""
         return next((g for g in self.history() if g.number == number), None)
