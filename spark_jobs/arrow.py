@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from backup_avro.binary import BinaryReader
 from backup_avro.record import NO_TIMESTAMP, NOT_UTF8, decode_headers
 from backup_avro.spans import Span
-from sink.transcode.choice import best_bodies
 from spark_jobs.read import Body
 
 #: Spark's own names and order (its Structured Streaming + Kafka guide).
@@ -61,7 +60,7 @@ class Run:
 
 def batches(bodies: Iterable[Body]) -> Iterator[pa.RecordBatch]:
     """Yield batches of about 10,000 records or 8 MiB, whichever comes first. Raises DamagedError."""
-    return batches_of(Run(data=body.body, spans=best_bodies().spans(body.body, body.records)) for body in bodies)
+    return batches_of(Run(data=body.body, spans=body.spans()) for body in bodies)
 
 
 def batches_of(runs: Iterable[Run], *, with_source: bool = False) -> Iterator[pa.RecordBatch]:

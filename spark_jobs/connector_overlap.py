@@ -16,7 +16,6 @@ from backup_avro.chain import Part
 from backup_avro.connector import Prefer
 from backup_avro.errors import RefusedError
 from backup_avro.record import decode_body
-from sink.transcode.choice import best_bodies
 from spark_jobs.connector_files import File, FileFault, FileFinding
 from spark_jobs.read import Body
 
@@ -173,7 +172,7 @@ def _push(heads: list[_Head], number: int, rest: Iterator[tuple[int, bytes, int,
 def _records(bodies: Iterable[Body]) -> Iterator[tuple[int, bytes, int, bool]]:
     """Yield offset, encoded record, timestamp, and whether it is a tombstone."""
     for body in bodies:
-        for span in best_bodies().spans(body.body, body.records):
+        for span in body.spans():
             yield span[2], body.body[span[1] : span[-1]], span[3], span[8] < 0
 
 

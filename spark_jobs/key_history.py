@@ -17,7 +17,6 @@ from backup_avro.record import BYTES, Record, decode_body
 from backup_avro.selection import PartitionSelection
 from backup_avro.varint import encode_long
 from sink.object_store import ObjectStore
-from sink.transcode.choice import best_bodies
 from spark_jobs.read import Body, ObjectReader
 from spark_jobs.source_plan import ReadTask, plan_tasks
 
@@ -86,6 +85,6 @@ def _search(store: ObjectStore, connector: Reading | None, task: ReadTask, key: 
 def _matching(body: Body, key: bytes) -> Iterator[Record]:
     if BYTES + encode_long(len(key)) + key not in body.body:
         return
-    for span in best_bodies().spans(body.body, body.records):
+    for span in body.spans():
         if span[5] >= 0 and body.body[span[6] : span[7]] == key:
             yield from decode_body(body.body[span[1] : span[-1]], 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
-#: A key of at least so many bytes is remembered by as many bytes of its hash.
-KEPT_BYTES: Final = 16
+# A key of at least so many bytes is remembered by as many bytes of its hash.
+_KEPT_BYTES: Final = 16
 
 
 def remembered(key: bytes) -> bytes:
@@ -14,4 +14,4 @@ def remembered(key: bytes) -> bytes:
 
     A key of less than 16 bytes stands for itself, so that the two are never taken for each other.
     """
-    return key if len(key) < KEPT_BYTES else blake2b(key, digest_size=KEPT_BYTES).digest()
+    return key if len(key) < _KEPT_BYTES else blake2b(key, digest_size=_KEPT_BYTES).digest()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from backup_avro.record import NO_TIMESTAMP
 from backup_avro.spans import Span
-from sink.transcode.choice import best_bodies
 from spark_jobs.arrow import Run
 from spark_jobs.keys import remembered
 from spark_jobs.read import Body
@@ -46,7 +45,7 @@ def winners(
         data = body.body
         newest: dict[bytes, Span] = {}
         without: list[Span] = []
-        for span in best_bodies().spans(data, body.records):
+        for span in body.spans():
             if times.bounded and not _timely(span[3], times):
                 continue
             if span[5] < 0:

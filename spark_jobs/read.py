@@ -24,6 +24,7 @@ from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.record import decode_body
 from backup_avro.record_v1 import Modern, decoder_for, layout_of
 from backup_avro.selection import Slice
+from backup_avro.spans import Span
 from backup_avro.varint import LONG_MAX
 from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import Plain, open_object, read_range
@@ -90,6 +91,10 @@ class Body:
     body: bytes
     records: int
     first: int
+
+    def spans(self) -> Iterator[Span]:
+        """Say where each record lies, as `backup_avro.spans.spans` does. Raises DamagedError."""
+        return best_bodies().spans(self.body, self.records)
 
 
 class ObjectReader:
@@ -297,9 +302,7 @@ def _with_next(bodies: Iterable[Body], end: int) -> Iterator[tuple[Body, int]]:
 
 
 def _trim(body: Body, low: int, high: int) -> Body | None:
-    kept = [
-        (span[2], span[1], span[-1]) for span in best_bodies().spans(body.body, body.records) if low <= span[2] < high
-    ]
+    kept = [(span[2], span[1], span[-1]) for span in body.spans() if low <= span[2] < high]
     if not kept:
         return None
     if len(kept) == body.records:

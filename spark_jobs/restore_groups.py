@@ -17,7 +17,6 @@ from backup_avro.selection import PartitionSelection, select
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import Put
-from sink.transcode.choice import best_bodies
 from spark_jobs import group_plan, offset_pages, restore_record
 from spark_jobs.group_plan import Before, Choice, Move
 from spark_jobs.offset_map import Row
@@ -193,7 +192,7 @@ class _Counter:
                 if piece.low <= row.last and piece.high > row.first:
                     cut = replace(piece, low=max(piece.low, row.first), high=min(piece.high, row.last + 1))
                     for body in self._objects.bodies(cut):
-                        offsets.extend(span[2] for span in best_bodies().spans(body.body, body.records))
+                        offsets.extend(span[2] for span in body.spans())
         except DamagedError:
             return None
         # Records that compaction or a filter left out would be counted wrongly.

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from backup_avro.record import NO_TIMESTAMP, decode_body, encode
 from backup_avro.spans import Span
 from backup_avro.varint import encode_long
-from sink.transcode.choice import best_bodies
 from spark_jobs.read import Body
 from spark_jobs.restore_shape import Shape
 
@@ -77,7 +76,7 @@ class Sieve:
         for body in bodies:
             into: dict[int, _Gathered] = {}
             left_out, after = 0, None
-            for span in best_bodies().spans(body.body, body.records):
+            for span in body.spans():
                 offset = span[2]
                 if self._ends(partition, span):
                     after = offset
@@ -98,7 +97,7 @@ class Sieve:
         """Yield offset and key of all records that have one and would be written, were there no winners."""
         for body in bodies:
             data = body.body
-            for span in best_bodies().spans(data, body.records):
+            for span in body.spans():
                 if self._ends(partition, span):
                     return
                 if span[5] >= 0 and self._chosen(partition, data, span) is not None:
@@ -132,7 +131,7 @@ class Sieve:
         """Yield a source partition's records, those that are left out without content."""
         for body in bodies:
             data = body.body
-            for span in best_bodies().spans(data, body.records):
+            for span in body.spans():
                 if self._ends(partition, span):
                     return
                 content = self._chosen(partition, data, span)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backup_avro.selection import Slice
-from sink.transcode.choice import best_bodies
 from spark_jobs.partitioner import Partitioner, chooser
 from spark_jobs.read import StoreAddress
 
@@ -41,7 +40,7 @@ def survey(task: SurveyTask) -> Stray:
     reader = task.store.reader(apart=True)
     for piece in task.slices:
         for body in reader.bodies(piece):
-            for span in best_bodies().spans(body.body, body.records):
+            for span in body.spans():
                 if span[5] >= 0 and choose(body.body[span[6] : span[7]]) != task.partition:
                     return Stray(topic_id=task.topic_id, partition=task.partition, offset=span[2])
     return Stray(topic_id=task.topic_id, partition=task.partition, offset=None)

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 
 from backup_avro.errors import ConfigError
 from sink.encryption.objects import require_keys
-from sink.transcode.choice import best_bodies
 from spark_jobs import arrow, state_choice
 from spark_jobs.arrow import Run
 from spark_jobs.latest import winners
@@ -117,7 +116,7 @@ def _all(reader: ObjectReader, task: ReadTask) -> Iterator[Run]:
         for body in reader.bodies(piece, share=task.share):
             yield Run(
                 data=body.body,
-                spans=best_bodies().spans(body.body, body.records),
+                spans=body.spans(),
                 generation=piece.generation,
                 item=piece.item.key,
             )

@@ -42,7 +42,7 @@ from sink.encryption.objects import (
 from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
 from sink.transcode.choice import best_bodies
-from spark_jobs.keys import KEPT_BYTES, remembered
+from spark_jobs.keys import remembered
 from spark_jobs.read import MissingObjectError, check_bytes
 from spark_jobs.sweep_plan import Piece, SweepTask
 
@@ -234,9 +234,7 @@ def _find(task: SweepTask, source: _Source) -> _Found:
             for digit, span in enumerate(_newest_first(body, count)):
                 if span[2] >= horizon or span[5] < 0:
                     continue
-                key = body[span[6] : span[7]]
-                if len(key) >= KEPT_BYTES:
-                    key = remembered(key)
+                key = remembered(body[span[6] : span[7]])
                 if key in newest:
                     goes[digit] = _GOES
                     going += span[12] - span[1]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
 from typing import Any, Self
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from serving import ANY_PORT, Quiet, serving
 
 AUDIENCE = "kafka"
 ISSUER = "https://issuer.test"
@@ -33,7 +34,7 @@ class TokenProvider:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         provider = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self._send(200, json.dumps(provider._keys()).encode())
 
@@ -48,29 +49,27 @@ class TokenProvider:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._serving = serving(ThreadingHTTPServer(ANY_PORT, Handler))
+        self._address = ""
 
     @property
     def url(self) -> str:
         """Where tokens are asked for."""
-        return f"http://127.0.0.1:{self._server.server_port}/token"
+        return f"{self._address}/token"
 
     @property
     def keys_url(self) -> str:
         """Where a broker gets the keys (JWKS)."""
-        return f"http://127.0.0.1:{self._server.server_port}/keys"
+        return f"{self._address}/keys"
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._address = self._serving.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._serving.__exit__(kind, error, trace)
 
     def _keys(self) -> dict[str, Any]:
         numbers = self._key.public_key().public_numbers()

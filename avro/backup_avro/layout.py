@@ -97,14 +97,24 @@ def outcomes_prefix(pair: str) -> str:
     return f"{pair}/checkpoints/outcomes/"
 
 
+def releases_prefix(pair: str) -> str:
+    """Return the folder of the releases of a pair."""
+    return f"{pair}/releases/"
+
+
 def release_key(pair: str, number: int) -> str:
     """Return the key of a release: what a person let go of."""
-    return f"{pair}/releases/{number:08d}.json"
+    return f"{releases_prefix(pair)}{number:08d}.json"
+
+
+def pauses_prefix(pair: str) -> str:
+    """Return the folder of the pauses of a pair."""
+    return f"{pair}/pauses/"
 
 
 def pause_key(pair: str, number: int) -> str:
     """Return the key of a pause: a person asked that no turn begins for a while."""
-    return f"{pair}/pauses/{number:08d}.json"
+    return f"{pauses_prefix(pair)}{number:08d}.json"
 
 
 def restores_prefix(pair: str) -> str:

@@ -9,24 +9,32 @@ there. S3 answers 404 to those alone who may list the key's place, so whatever i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from backup_avro import layout
 from backup_avro.errors import ConfigError
 from controller.roles.role import Role
 
 Policy = dict[str, Any]
 
 _VERSION: Final = "2012-10-17"
-_CHAINS: Final = "generations/*"
-_PINS: Final = "pins/*"
-_CHECKPOINTS: Final = "checkpoints/*"
-_OUTCOMES: Final = "checkpoints/outcomes/*"
-_RELEASES: Final = "releases/*"
-_PAUSES: Final = "pauses/*"
-_RESTORES: Final = "restores/*"
-_RESULTS: Final = "results/*"
+
+
+def _all_below(prefix: Callable[[str], str]) -> str:
+    """Return the pattern of what lies in a folder of the layout, below the pair's own."""
+    return f"{prefix('').removeprefix('/')}*"
+
+
+_CHAINS: Final = _all_below(layout.claims_prefix)
+_PINS: Final = _all_below(layout.pins_prefix)
+_CHECKPOINTS: Final = _all_below(layout.checkpoints_prefix)
+_OUTCOMES: Final = _all_below(layout.outcomes_prefix)
+_RELEASES: Final = _all_below(layout.releases_prefix)
+_PAUSES: Final = _all_below(layout.pauses_prefix)
+_RESTORES: Final = _all_below(layout.restores_prefix)
+_RESULTS: Final = _all_below(layout.results_prefix)
 _PROBE: Final = "probe-*"
 _ALL: Final = "*"
 # Stands for the data of the role's own instance, and of both.
@@ -79,7 +87,6 @@ _RIGHTS: Final[Mapping[Role, _Rights]] = {
     Role.OPERATOR: _Rights(get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _PINS)),
     Role.VIEWER: _Rights(get=_TOLD),
 }
-_WRITES_DATA: Final = frozenset({Role.WRITER, Role.CATCH_UP, Role.JANITOR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +165,10 @@ def policy(place: Place, role: Role, *, instance: str | None = None) -> Policy:
         )
     rights = _RIGHTS[role]
     own = instance or ""
-    return {"Version": _VERSION, "Statement": list(_statements(place, rights, own, role))}
+    return {"Version": _VERSION, "Statement": list(_statements(place, rights, own))}
 
 
-def _statements(place: Place, rights: _Rights, own: str, role: Role) -> Iterator[Policy]:
+def _statements(place: Place, rights: _Rights, own: str) -> Iterator[Policy]:
     def patterns(wanted: tuple[str, ...]) -> list[str]:
         of_data = {_OWN: (own,), _DATA: place.instances}
         return list(
@@ -188,16 +195,17 @@ def _statements(place: Place, rights: _Rights, own: str, role: Role) -> Iterator
     yield from objects("Put", "s3:PutObject", rights.put)
     yield from objects("Delete", "s3:DeleteObject", rights.delete)
     yield from objects("AbortUploads", "s3:AbortMultipartUpload", rights.aborts)
-    yield from _keys(place, rights, role)
+    yield from _keys(place, rights)
 
 
-def _keys(place: Place, rights: _Rights, role: Role) -> Iterator[Policy]:
-    reads_data = role in _WRITES_DATA or _DATA in rights.get
+def _keys(place: Place, rights: _Rights) -> Iterator[Policy]:
+    writes_data = not {_OWN, _DATA}.isdisjoint(rights.put)
+    reads_data = writes_data or _DATA in rights.get
     decrypt = [place.server_key] if place.server_key else []
     make = list(decrypt) if rights.put else []
     if reads_data:
         decrypt += place.data_keys
-    if role in _WRITES_DATA:
+    if writes_data:
         make += place.data_keys
     if decrypt:
         yield _allow("UseKeys", ["kms:Decrypt"], decrypt)

@@ -13,10 +13,11 @@ from typing import Final, TypeVar
 
 from backup_avro.errors import RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
+from chaos.crew import POLL_S, Crew, UnhealthyError, patiently, raise_to
 from chaos.facts import Ends, Facts, Place
 from chaos.faults import Fault as Trouble
 from chaos.faults import schedule
-from chaos.follower import Follower, read_topics
+from chaos.follower import read_topics
 from chaos.judge import Fault, Finding, Restored, counts, judge
 from chaos.restoring import (
     RestoreFailedError,
@@ -30,10 +31,9 @@ from chaos.restoring import (
     sweep_with_spark,
 )
 from chaos.stage import COMPACTED, PLACES, SCALE, STAMPED, Stage
-from chaos.writers import Kind, Order, Writer, stop_all
+from chaos.writers import Kind, Order
 from sink.chain.reader import ChainReader
 
-_POLL_S = 0.3
 _SOME = 12
 _T = TypeVar("_T")
 #: The one being built, the one that is the backup, and the one that is on its way out.
@@ -44,10 +44,6 @@ ORDERS: Final = (
     Order(name="idempotent", kind=Kind.IDEMPOTENT, places=PLACES, rate=60, keys=150, stamped=STAMPED),
     Order(name="transactional", kind=Kind.TRANSACTIONAL, places=PLACES, rate=80, keys=150, stamped=STAMPED),
 )
-
-
-class UnhealthyError(Exception):
-    """The pair did not get well in time, or its store grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,16 +134,9 @@ class Campaign:
             self._stage = stage = stack.enter_context(Stage(self._folder, note=self._notes.append))
             self._reader = ChainReader(stage.store, stage.pair.name)
             seed = self._plan.seed
-            writers = [
-                Writer(stage.kafka.bootstrap, order, self._facts, seed=f"{seed}/{order.name}") for order in ORDERS
-            ]
-            self._follower = Follower(stage.kafka.bootstrap, PLACES, self._facts)
-            stack.callback(self._follower.stop)
-            stack.callback(stop_all, writers)
-            self._follower.start()
-            self._writers = writers
-            for writer in writers:
-                writer.start()
+            self._crew = stack.enter_context(
+                Crew(stage.kafka.bootstrap, ORDERS, PLACES, self._facts, seed=str(seed), limit_s=self._plan.limit_s)
+            )
             stage.up()
             try:
                 self._wait("generation 1 is complete", self._well)
@@ -233,7 +222,7 @@ class Campaign:
             while time.monotonic() - began < at:
                 stage.tend()
                 self._check_crew()
-                time.sleep(_POLL_S)
+                time.sleep(POLL_S)
             step()
 
     def _look(self, at: float) -> None:
@@ -267,24 +256,13 @@ class Campaign:
                     slot.running.last_words() for slot in self._stage.slots.values() if slot.running is not None
                 )
                 raise UnhealthyError(f"waited {self._plan.limit_s:.0f} s in vain until {what}\n{why}\n{words}")
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
-        """Call again while the store does not answer, although nothing is meant to keep it: the machine is busy."""
-        deadline = time.monotonic() + self._plan.limit_s
-        while True:
-            try:
-                return call()
-            except TransientError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_POLL_S)
+        return patiently(call, limit_s=self._plan.limit_s)
 
     def _check_crew(self) -> None:
-        """A campaign whose own people are gone proves nothing."""
-        gone = [writer for writer in self._writers if not writer.alive]
-        if gone or not self._follower.alive:
-            raise UnhealthyError("a writer or the follower ended by itself: its traceback is on stderr")
+        self._crew.check()
         if self._stage.crashes:
             raise UnhealthyError(f"an instance ended with an error that no fault justifies: {self._stage.crashes}")
 
@@ -310,8 +288,7 @@ class Campaign:
         states = self._reader.history()
         live = [state for state in states if not state.gone]
         self._numbers.update(state.number for state in live)
-        for place, end in confirmed(live).items():
-            self._confirmed[place] = max(self._confirmed.get(place, 0), end)
+        raise_to(self._confirmed, confirmed(live))
         return states
 
     def _standing(self) -> str:
@@ -333,8 +310,7 @@ class Campaign:
         except RefusedError as error:
             raise RestoreFailedError(f"{when}: {error}") from error
         self._kept.append(_Kept(when=when, newest=newest, alone=tuple(alone), confirmed=before))
-        for place, end in newest.ends.items():
-            self._confirmed[place] = max(self._confirmed.get(place, 0), end)
+        raise_to(self._confirmed, newest.ends)
         self.tally.restores += 1 + len(alone)
         self.tally.restored_records += sum(len(restored.rows) for restored in (newest, *alone))
 
@@ -342,7 +318,7 @@ class Campaign:
         """Judge each restore, also against the live topics, once the facts reach its cut."""
         for kept in self._kept:
             for restored in (kept.newest, *kept.alone):
-                self._await_facts(restored.ends)
+                self._crew.await_facts(restored.ends)
         live = read_topics(self._stage.kafka.bootstrap, {place: place for place in COMPACTED})
         findings: list[Finding] = []
         for kept in self._kept:
@@ -367,21 +343,13 @@ class Campaign:
             suffix=f".round-{number}",
             places=PLACES,
         )
-        self._await_facts(copies.ends)
+        self._crew.await_facts(copies.ends)
         # The log may have moved its start between the looks; what the backup says now is at least what it said then.
         restored = placed(copies, self._facts, log_starts=log_starts(self._patiently(self._history)))
         self.tally.spark_restores += 1
         self.tally.restores += 1
         self.tally.restored_records += len(restored.rows)
         return judge(restored, self._facts, confirmed=before)
-
-    def _await_facts(self, ends: Ends) -> None:
-        deadline = time.monotonic() + self._plan.limit_s
-        while behind := self._facts.behind(ends):
-            self._check_crew()
-            if time.monotonic() > deadline:
-                raise UnhealthyError(f"the follower did not come to the cut in {sorted(behind)}: {dict(ends)}")
-            time.sleep(_POLL_S)
 
     def _sweep(self, number: int, orphans: int) -> tuple[int, int, int]:
         """Have retention delete what processes that woke up late have put under generations that were cleared."""

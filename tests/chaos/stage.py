@@ -22,11 +22,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from instances import Instance, Pair, store_section
 
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.errors import ExitCode, TandemError
+from chaos.crew import Topics, make_topics
 from chaos.facts import Place
 from chaos.faults import Blow, Fault, Scale
 from chaos.gates import Gate, Gates, Mode
@@ -65,7 +65,7 @@ _CLEANED: Final = {
     "delete.retention.ms": "60000",
     "file.delete.delay.ms": "1000",
 }
-TOPICS: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
+TOPICS: Final[Topics] = {
     "steady": (3, _CLEANED),
     "stamped": (2, _CLEANED | {"message.timestamp.type": "LogAppendTime"}),
     "aged": (2, _CLEANED | {"cleanup.policy": "compact,delete", "retention.ms": "45000"}),
@@ -125,7 +125,7 @@ class Stage:
             stack.callback(self.s3.stop)
             self.kafka.start(timeout_s=_SERVER_S)
             self.s3.start(timeout_s=_SERVER_S)
-            self._make_topics()
+            make_topics(self.kafka.bootstrap, TOPICS)
             section = store_section(f"s3://{_BUCKET}/root", self.s3)
             self.pair = stack.enter_context(
                 Pair(self.folder / "pair", bootstrap=self.kafka.bootstrap, store=section, topics=list(TOPICS), **PAIR)
@@ -157,15 +157,6 @@ class Stage:
 
     def _target(self, name: str, server: str) -> str:
         return self.s3.address("s3") if server == "s3" else self._behind[name]
-
-    def _make_topics(self) -> None:
-        admin = self.admin()
-        wanted = [
-            NewTopic(topic, num_partitions=count, replication_factor=1, config=dict(config))
-            for topic, (count, config) in TOPICS.items()
-        ]
-        for future in admin.create_topics(wanted, operation_timeout=30).values():
-            future.result(timeout=60)
 
     def admin(self) -> AdminClient:
         """Return an admin client that goes past the gates."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from controller.sandbox.ports import LOOPBACK
+from serving import ANY_PORT, Quiet, serving
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Quiet, BaseHTTPRequestHandler):
     objects: dict[str, bytes]
 
     def do_PUT(self) -> None:
@@ -58,19 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
-
-@contextmanager
-def careless_store() -> Iterator[str]:
-    """Run one in a thread; gives its URL."""
-    handler = type("Handler", (_Handler,), {"objects": {}})
-    with ThreadingHTTPServer((LOOPBACK, 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://{LOOPBACK}:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+def careless_store() -> AbstractContextManager[str]:
+    """Run one, empty, until the `with` ends; the value is its URL."""
+    return serving(ThreadingHTTPServer(ANY_PORT, type("Handler", (_Handler,), {"objects": {}})))

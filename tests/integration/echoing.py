@@ -5,18 +5,14 @@ Proxies that help with debugging do so, and so may whoever listens at an address
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.sax.saxutils import escape
 
-from controller.sandbox.ports import LOOPBACK
+from serving import ANY_PORT, Quiet, serving
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
+class _Handler(Quiet, BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         said = escape(f"{self.requestline} {dict(self.headers)} {body[:1000]!r}")
@@ -30,19 +26,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815 - the base class's names
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
-
-@contextmanager
-def echoing() -> Iterator[int]:
-    """Serve; the value is the port on loopback."""
-    server = ThreadingHTTPServer((LOOPBACK, 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def echoing() -> AbstractContextManager[str]:
+    """Serve until the `with` ends; the value is the URL."""
+    return serving(ThreadingHTTPServer(ANY_PORT, _Handler))

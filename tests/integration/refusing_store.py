@@ -6,13 +6,12 @@ Requests are passed on as they came, `Host` and all, so that their signatures st
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 
-from controller.sandbox.ports import LOOPBACK
+from serving import ANY_PORT, Quiet, serving
 
 SLOW_DOWN = (503, "SlowDown")
 STORAGE_FULL = (507, "InsufficientStorage")
@@ -20,8 +19,7 @@ _WRITES = frozenset({"PUT", "POST"})
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "expect"})
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Quiet, BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: _Server
 
@@ -91,9 +89,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -101,27 +96,21 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, store: RefusingStore) -> None:
         self.store = store
-        super().__init__((LOOPBACK, 0), _Handler)
+        super().__init__(ANY_PORT, _Handler)
 
     def handle_error(self, *_: object) -> None:
         """A client that goes away in the middle is no news."""
 
 
 class RefusingStore:
-    """Listens on loopback and forwards to `target` (`host:port`); use it in a `with`."""
+    """Forwards to `target` (`host:port`) what is sent to `endpoint_url`, once `refusing_store` serves it."""
 
     def __init__(self, target: str) -> None:
         self.target = target
+        self.endpoint_url = ""
         self._lock = threading.Lock()
         self._answer: tuple[int, str] | None = None
         self._writes_only = False
-        self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="refusing-store", daemon=True)
-
-    @property
-    def endpoint_url(self) -> str:
-        """What clients want as `endpoint_url`."""
-        return f"http://{LOOPBACK}:{self._server.server_address[1]}"
 
     def refuse(self, answer: tuple[int, str] | None, *, writes_only: bool = False) -> None:
         """From now on answer so (status, code of S3); None passes everything on again."""
@@ -133,14 +122,10 @@ class RefusingStore:
         with self._lock:
             return self._answer if method in _WRITES or not self._writes_only else None
 
-    def __enter__(self) -> Self:
-        """Begin to forward."""
-        self._thread.start()
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Stop listening."""
-        with suppress(OSError):
-            self._server.shutdown()
-            self._server.server_close()
-        self._thread.join(5)
+@contextmanager
+def refusing_store(target: str) -> Iterator[RefusingStore]:
+    """Forward to `target` (`host:port`) until the `with` ends."""
+    store = RefusingStore(target)
+    with serving(_Server(store)) as store.endpoint_url:
+        yield store

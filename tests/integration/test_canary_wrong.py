@@ -58,10 +58,10 @@ def planted() -> dict[str, str]:
 
 
 @pytest.fixture
-def echo() -> Iterator[int]:
-    """The port of a server that repeats what it is sent."""
-    with echoing() as port:
-        yield port
+def echo() -> Iterator[str]:
+    """Host and port of a server that repeats what it is sent."""
+    with echoing() as url:
+        yield url.removeprefix("http://")
 
 
 @pytest.fixture(autouse=True)
@@ -103,14 +103,14 @@ def password(planted: Mapping[str, str], servers: str) -> dict[str, Any]:
     }
 
 
-def scenes(planted: Mapping[str, str], folder: Path, kafka: KafkaServer, s3: S3Server, echo: int) -> dict[str, Any]:
+def scenes(planted: Mapping[str, str], folder: Path, kafka: KafkaServer, s3: S3Server, echo: str) -> dict[str, Any]:
     """What goes wrong, and the configuration for it."""
     (away,) = pick_ports(1)
     issued = Authority("Tests").issue("tandem", password=planted["ssl.key.password"])
     (folder / "tandem.key").write_text(issued.key)
     (folder / "tandem.crt").write_text(issued.certificate)
     tls = {
-        "bootstrap.servers": f"{LOOPBACK}:{echo}",
+        "bootstrap.servers": echo,
         "security.protocol": "SSL",
         "ssl.certificate.location": str(folder / "tandem.crt"),
         "ssl.key.location": str(folder / "tandem.key"),
@@ -121,16 +121,16 @@ def scenes(planted: Mapping[str, str], folder: Path, kafka: KafkaServer, s3: S3S
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.token.endpoint.url": f"http://{LOOPBACK}:{echo}/token",
+        "sasl.oauthbearer.token.endpoint.url": f"http://{echo}/token",
         "sasl.oauthbearer.client.id": "tandem",
         "sasl.oauthbearer.client.secret": planted["client.secret"],
     }
     local = f"http://{LOOPBACK}"
     return {
         "nobody listens": (password(planted, f"{LOOPBACK}:{away}"), f"{local}:{away}"),
-        "what was sent is repeated": (password(planted, f"{LOOPBACK}:{echo}"), f"{local}:{echo}"),
+        "what was sent is repeated": (password(planted, echo), f"http://{echo}"),
         "the logins are wrong": (password(planted, kafka.bootstrap), s3.endpoint_url),
-        "no TLS is spoken": (tls, f"https://{LOOPBACK}:{echo}"),
+        "no TLS is spoken": (tls, f"https://{echo}"),
         "the provider repeats the login": (tokens, s3.endpoint_url),
     }
 
@@ -151,7 +151,7 @@ def test_no_command_tells(
     commands: tuple[list[str], ...],
     *,
     planted: dict[str, str],
-    echo: int,
+    echo: str,
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

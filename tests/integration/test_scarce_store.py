@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 from confluent_kafka import Producer
 from instances import Instance, Pair, PairMaker
-from refusing_store import SLOW_DOWN, STORAGE_FULL, RefusingStore
+from refusing_store import SLOW_DOWN, STORAGE_FULL, RefusingStore, refusing_store
 from soak.process import look
 from soak.samples import Sample
 from witness import assert_same, consume, stored
@@ -64,7 +64,7 @@ class Load:
 @pytest.fixture
 def gate(s3: S3Server) -> Iterator[RefusingStore]:
     """A proxy in front of the shared S3 server."""
-    with RefusingStore(s3.address("s3")) as proxy:
+    with refusing_store(s3.address("s3")) as proxy:
         yield proxy
 
 

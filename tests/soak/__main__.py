@@ -9,10 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaos.crew import UnhealthyError
 from chaos.restoring import RestoreFailedError, TaintedError
 
 from backup_avro.errors import TandemError
-from soak.campaign import Plan, Soak, WrongError
+from soak.campaign import Plan, Soak
 from soak.samples import FEWEST_WINDOWS, FIGURES, Judgement
 
 OK, TROUBLE, GROWS = 0, 1, 3
@@ -35,7 +36,7 @@ def main() -> int:
     soak = Soak(Plan(seconds=words.minutes * 60, turn_s=words.turn), folder.resolve(), say=_say)
     try:
         tally = soak.run()
-    except (WrongError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
+    except (UnhealthyError, RestoreFailedError, TaintedError, TandemError, TimeoutError) as error:
         _say(f"{type(error).__name__}: {error}\n{soak.tally}\nkept: {folder}")
         return GROWS if soak.tally.findings else TROUBLE
     _say(str(tally))

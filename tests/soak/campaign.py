@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from chaos.facts import Ends, Facts, Place
-from chaos.follower import Follower
+from chaos.crew import Crew, Topics, UnhealthyError, make_topics, patiently, raise_to
+from chaos.facts import Facts, Place
 from chaos.judge import Finding, Restored, judge
 from chaos.restoring import (
     confirmed,
@@ -24,9 +24,7 @@ from chaos.restoring import (
     restore_with_spark,
     sweep_with_spark,
 )
-from chaos.writers import Kind, Order, Writer, stop_all
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from chaos.writers import Kind, Order
 from instances import Instance, Pair, store_section
 
 from backup_avro.errors import TransientError
@@ -44,9 +42,7 @@ _BUCKET = "soak"
 _LOOK_S = 10.0
 _SERVER_S = 90.0
 _PATIENCE_S = 240.0
-_POLL_S = 0.3
 _SOME = 12
-_T = TypeVar("_T")
 #: What is not judged: so many handovers, by which each instance has been through all roles twice, and so much of the
 #: time, in which pools and caches fill.
 WARM_UP_TURNS = 4
@@ -62,7 +58,7 @@ _CLEANED: Final = {
     "delete.retention.ms": "60000",
     "file.delete.delay.ms": "1000",
 }
-TOPICS: Final[Mapping[str, tuple[int, Mapping[str, str]]]] = {
+TOPICS: Final[Topics] = {
     "steady": (4, _CLEANED),
     "stamped": (2, _CLEANED | {"message.timestamp.type": "LogAppendTime"}),
     "wide": (24, _CLEANED),
@@ -82,10 +78,6 @@ _PAIR: Final[Mapping[str, Any]] = {
     "groups": {"interval": "30s"},
     "grace": {"rewrite": "1m"},
 }
-
-
-class WrongError(Exception):
-    """An instance ended, the pair does not get on, or what came back is not what was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +131,7 @@ class Soak:
         self.tally = Tally()
 
     def run(self) -> Tally:
-        """Return what was seen. Raises WrongError, RestoreFailedError, TandemError; what there was is in `tally`."""
+        """Return what was seen. Raises UnhealthyError, RestoreFailedError, TandemError; `tally` has what there was."""
         self._began = time.monotonic()
         with ExitStack() as stack:
             self._set_up(stack)
@@ -163,7 +155,7 @@ class Soak:
         stack.callback(s3.stop)
         self._kafka.start(timeout_s=_SERVER_S)
         s3.start(timeout_s=_SERVER_S)
-        self._make_topics()
+        make_topics(self._kafka.bootstrap, TOPICS)
         pair_folder = self._folder / "pair"
         pair_folder.mkdir()
         section = store_section(f"s3://{_BUCKET}/root", s3)
@@ -172,16 +164,9 @@ class Soak:
             Pair(pair_folder, bootstrap=self._kafka.bootstrap, store=section, topics=list(TOPICS), **settings)
         )
         self._reader = ChainReader(self._pair.store, self._pair.name)
-        self._writers = [
-            Writer(self._kafka.bootstrap, order, self._facts, seed=f"{self._plan.seed}/{order.name}")
-            for order in ORDERS
-        ]
-        self._follower = Follower(self._kafka.bootstrap, PLACES, self._facts)
-        stack.callback(self._follower.stop)
-        stack.callback(stop_all, self._writers)
-        self._follower.start()
-        for writer in self._writers:
-            writer.start()
+        self._crew = stack.enter_context(
+            Crew(self._kafka.bootstrap, ORDERS, PLACES, self._facts, seed=self._plan.seed, limit_s=_PATIENCE_S)
+        )
         ports = dict(zip(NAMES, pick_ports(len(NAMES)), strict=True))
         self._pages = {name: f"http://{LOOPBACK}:{port}" for name, port in ports.items()}
         self._running: dict[str, Instance] = {
@@ -190,15 +175,6 @@ class Soak:
         stack.callback(self._end_pair)
         self._pair.wait("generation 1 is complete", lambda: self._pair.complete(1), timeout_s=_PATIENCE_S)
         self._say(f"set up in {self._now:.0f} s, in {self._folder}")
-
-    def _make_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap, "log_level": 0})
-        wanted = [
-            NewTopic(topic, num_partitions=count, replication_factor=1, config=dict(config))
-            for topic, (count, config) in TOPICS.items()
-        ]
-        for future in admin.create_topics(wanted, operation_timeout=30).values():
-            future.result(timeout=60)
 
     def _end_pair(self) -> None:
         for instance in self._running.values():
@@ -250,10 +226,10 @@ class Soak:
     def _check_crew(self) -> None:
         for name, instance in self._running.items():
             if not instance.alive:
-                raise WrongError(f"{name} ended with exit code {instance.process.returncode}\n{instance.last_words()}")
-        gone = [writer for writer in self._writers if not writer.alive]
-        if gone or not self._follower.alive:
-            raise WrongError("a writer or the follower ended by itself: its traceback is on stderr")
+                raise UnhealthyError(
+                    f"{name} ended with exit code {instance.process.returncode}\n{instance.last_words()}"
+                )
+        self._crew.check()
         if self._warm_at is None and self._generations() > WARM_UP_TURNS:
             self._warm_at = self._now
 
@@ -265,10 +241,10 @@ class Soak:
     def _compare(self) -> None:
         """Read back what each complete generation holds, and judge it."""
         before = self._note_confirmed()
-        newest, *alone = self._patiently(lambda: read_backups(self._reader))
+        newest, *alone = patiently(lambda: read_backups(self._reader), limit_s=_PATIENCE_S)
         findings = []
         for restored, least in ((newest, before), *((each, {}) for each in alone)):
-            self._await_facts(restored.ends)
+            self._crew.await_facts(restored.ends)
             findings += judge(restored, self._facts, confirmed=least)
             self._count(restored)
         lowest = {
@@ -287,7 +263,7 @@ class Soak:
             suffix=".restored",
             places=PLACES,
         )
-        self._await_facts(copies.ends)
+        self._crew.await_facts(copies.ends)
         self._note_confirmed()
         restored = placed(copies, self._facts, log_starts=log_starts(self._reader.history()))
         self.tally.spark_restores += 1
@@ -300,9 +276,7 @@ class Soak:
         self.tally.sweeps = number
 
     def _note_confirmed(self) -> dict[Place, int]:
-        states = self._patiently(self._reader.refresh)
-        for place, end in confirmed(states).items():
-            self._confirmed[place] = max(self._confirmed.get(place, 0), end)
+        raise_to(self._confirmed, confirmed(patiently(self._reader.refresh, limit_s=_PATIENCE_S)))
         return dict(self._confirmed)
 
     def _count(self, restored: Restored) -> None:
@@ -321,26 +295,9 @@ class Soak:
             )
         )
         if self._facts.contradictions:
-            raise WrongError(f"the witnesses disagree: {self._facts.contradictions[:_SOME]}")
+            raise UnhealthyError(f"the witnesses disagree: {self._facts.contradictions[:_SOME]}")
         if findings:
-            raise WrongError("\n".join(str(finding) for finding in findings[:_SOME]))
-
-    def _await_facts(self, ends: Ends) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while behind := self._facts.behind(ends):
-            if time.monotonic() > deadline:
-                raise WrongError(f"the follower did not come to the cut in {sorted(behind)}: {dict(ends)}")
-            time.sleep(_POLL_S)
-
-    def _patiently(self, call: Callable[[], _T]) -> _T:
-        deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return call()
-            except TransientError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(_POLL_S)
+            raise UnhealthyError("\n".join(str(finding) for finding in findings[:_SOME]))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -348,7 +305,7 @@ class Soak:
         for name, instance in self._running.items():
             code = instance.terminate()
             if code != 0:
-                raise WrongError(f"{name} ended with exit code {code} after SIGTERM\n{instance.last_words()}")
+                raise UnhealthyError(f"{name} ended with exit code {code} after SIGTERM\n{instance.last_words()}")
 
     def _sum_up(self) -> None:
         states = self._reader.history()

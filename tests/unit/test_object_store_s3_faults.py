@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+from serving import ANY_PORT, Quiet, serving
 
 from backup_avro.errors import ConfigError, DamagedError, TandemError
 from sink.object_store import (
@@ -37,10 +38,9 @@ Fault = Callable[["Request"], bool]
 """Does something to one request and tells whether that was the whole answer."""
 
 
-class Request(BaseHTTPRequestHandler):
+class Request(Quiet, BaseHTTPRequestHandler):
     """One request to TinyS3; speaks as little S3 as the store needs."""
 
-    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: TinyS3
 
@@ -50,9 +50,6 @@ class Request(BaseHTTPRequestHandler):
             super().handle_one_request()
         except OSError:
             self.close_connection = True
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (named so by its base)
-        """Log nothing."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:  # noqa: ARG002 (as its base has it)
         """The server's own idea of the time."""
@@ -193,7 +190,7 @@ class TinyS3(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Request)
+        super().__init__(ANY_PORT, Request)
         self.lock = threading.Lock()
         self.objects: dict[str, bytes] = {}
         self.faults: list[Fault] = []
@@ -205,28 +202,20 @@ class TinyS3(ThreadingHTTPServer):
         self.parts: dict[str, list[bytes]] = {}
         self.pause_between_reads = 0.0
         self.connections = 0
+        self.url = ""
 
     def get_request(self) -> Any:
         """Count connections."""
         self.connections += 1
         return super().get_request()
 
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.server_port}"
-
 
 @pytest.fixture
 def server() -> Iterator[TinyS3]:
     """A server without faults."""
     tiny = TinyS3()
-    thread = threading.Thread(target=lambda: tiny.serve_forever(poll_interval=0.02))
-    thread.start()
-    yield tiny
-    tiny.shutdown()
-    thread.join()
-    tiny.server_close()
+    with serving(tiny) as tiny.url:
+        yield tiny
 
 
 def settings_for(url: str, **more: Any) -> StoreSettings:
