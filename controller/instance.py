@@ -550,6 +550,7 @@ class Instance:
             tick_age_s=now - self._ticked,
             peer_alive=heard_s is not None and heard_s < self._policy.liveness_timeout_s and not peer.left,
             peer_heard_s=heard_s,
+            peer_agrees=None if self._parts.bulletin.terms() is None else self._dispute is None,
             store_failing=self._watch.trouble is not None,
             brokers_failing=self._surveyor.trouble is not None,
             coordination_failing=self._parts.coordination.failing,
@@ -557,6 +558,7 @@ class Instance:
             readings=self._runs.readings(),
             store_read_s=None if view is None else now - view.began_mono,
             backup=None if seen is None or view is None else self._backups.of(self._stored_sight(view, seen.at)),
+            missing_heads=len(self._lost),
             handover_ms=None if view is None else view.handover_ms,
         )
 

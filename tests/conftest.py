@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,6 +37,10 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 # Spark sessions of tests live for seconds: the second compiler of the JVM never pays back what it costs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+# A shell's background jobs ignore Ctrl-C, and so would every command that is started here, which tests end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BUCKET = "tandem-tests"
 

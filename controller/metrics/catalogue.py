@@ -95,6 +95,10 @@ SECTIONS: Final = (
                 "peer_last_heard_timestamp_seconds",
                 "When the other instance was last heard, by this process's clock. Left out if not since it started.",
             ),
+            _gauge(
+                "peer_agrees",
+                "Whether the other instance stores in the same place and guards the same topics; left out if unknown.",
+            ),
             _gauge("store_failing", "Whether the last look at the chains failed."),
             _gauge("brokers_failing", "Whether the last question to the brokers failed."),
             _gauge(
@@ -169,6 +173,10 @@ SECTIONS: Final = (
                 "Tainted partitions of the Active's generation, if no newer complete one is sound.",
             ),
             _gauge("damaged_generations", "Generations whose chain can't be read."),
+            _gauge(
+                "missing_heads",
+                "Published entries that the store did not have when this process looked: it is in an older state.",
+            ),
             _gauge("rotation_due_timestamp_seconds", "When the next turn is due."),
             _gauge(
                 "handover_started_timestamp_seconds",

@@ -170,6 +170,7 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
     yield "tick_age_seconds", (), seen.tick_age_s
     troubles = {
         "peer_alive": seen.peer_alive,
+        "peer_agrees": seen.peer_agrees,
         "store_failing": seen.store_failing,
         "brokers_failing": seen.brokers_failing,
         "coordination_failing": seen.coordination_failing,
@@ -188,6 +189,8 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
     yield from _reading_samples(seen, detail)
     if seen.backup is not None:
         yield from _backup_samples(seen.backup)
+    if seen.missing_heads is not None:
+        yield "missing_heads", (), seen.missing_heads
     if seen.handover_ms is not None:
         yield "handover_duration_seconds", (), seen.handover_ms / 1000
 

@@ -61,6 +61,7 @@ class Picture:
     tick_age_s: float = 0.0
     peer_alive: bool | None = None
     peer_heard_s: float | None = None
+    peer_agrees: bool | None = None
     store_failing: bool | None = None
     brokers_failing: bool | None = None
     coordination_failing: bool | None = None
@@ -68,6 +69,7 @@ class Picture:
     readings: Mapping[int, Sequence[PartitionReading]] = field(default_factory=dict)
     store_read_s: float | None = None
     backup: BackupPicture | None = None
+    missing_heads: int | None = None
     handover_ms: int | None = None
 
 

@@ -34,6 +34,8 @@ SCENES: dict[str, set[str]] = {
     "active_dies": {"TandemNoActive", "TandemInstanceDown", "TandemNoPassive", "TandemPeerSilent"},
     "pair_dies": {"TandemPairDown"},
     "records_deleted_unread": {"TandemTainted"},
+    "bucket_rolled_back": {"TandemRolledBack"},
+    "files_differ": {"TandemInstancesDisagree"},
     "brokers_away": {
         "TandemBrokersUnreachable",
         "TandemCoordinationLost",

@@ -9,15 +9,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from unittest.mock import patch
 
 from alerting import History, Moments
 
+from backup_avro import layout
 from backup_avro.fold import Generation
 from backup_avro.outcome import Outcome, OutcomeKind
 from controller.metrics.collector import Detail, Page
 from controller.metrics.picture import Results
 from simulation.directed import Stage, demand
+from simulation.judge import Judge
 from simulation.world import PAIR, wire
 
 _NAMES = ("a", "b")
@@ -216,6 +220,59 @@ def records_deleted_unread() -> Scene:
     return scene
 
 
+def bucket_rolled_back() -> Scene:
+    """The newest entries are taken away while nobody runs. The heads on the topic tell, until both begin anew."""
+    scene = Scene("busy")
+    scene.begin()
+    active = scene.active()
+    assert active is not None
+    for name in _NAMES:
+        scene.world.crash(scene.world.alive[name].process)
+    objects = scene.world.bucket.objects
+    folder = layout.chain_prefix(PAIR, active.number)
+    for key in sorted(key for key in objects if key.startswith(folder))[-3:]:
+        del objects[key]
+    # What such a store once confirmed nobody is owed.
+    scene.world.judge = Judge(scene.world.cluster, scene.world.bucket, PAIR)
+    with patch(
+        "sink.chain.reader.ThreadPoolExecutor", ThreadPoolExecutor
+    ):  # the simulated one is for simulated threads
+        scene.states()
+    for name in _NAMES:
+        scene.world.start(name)
+
+    def over() -> object:
+        if (found := scene.active()) is None or found.seq <= active.seq:
+            return False
+        for name in _NAMES:
+            scene.world.crash(scene.world.alive[name].process)
+            scene.world.start(name)
+        return True
+
+    scene.trouble("TandemRolledBack", over=over)
+    return scene
+
+
+def files_differ() -> Scene:
+    """One instance is started with another file than its peer, and later with the same."""
+    scene = Scene("busy")
+    scene.begin()
+    other = next(name for name in _NAMES if name != scene.owner())
+    scene.world.excluded[other] = ("scratch",)
+    scene.world.crash(scene.world.alive[other].process)
+    scene.world.start(other)
+
+    def over() -> object:
+        if scene.world.excluded:
+            scene.world.excluded.clear()
+            scene.world.crash(scene.world.alive[other].process)
+            scene.world.start(other)
+        return True
+
+    scene.trouble("TandemInstancesDisagree", over=over)
+    return scene
+
+
 def brokers_away() -> Scene:
     """No broker answers: nothing is read, nothing is confirmed, turns come late, tombstones go."""
     scene = Scene("busy")
@@ -319,6 +376,8 @@ SCENES: dict[str, Callable[[], Scene]] = {
         active_dies,
         pair_dies,
         records_deleted_unread,
+        bucket_rolled_back,
+        files_differ,
         brokers_away,
         store_away,
         former_active_cannot_seal,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
@@ -50,7 +50,7 @@ _STEADY_S = 12.0
 
 
 @cache
-def config_of(name: str, *, offers: bool = False, workers: int = 0) -> Config:
+def config_of(name: str, *, offers: bool = False, workers: int = 0, exclude: Sequence[str] = ()) -> Config:
     """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
     return Config.model_validate(
         {
@@ -58,7 +58,7 @@ def config_of(name: str, *, offers: bool = False, workers: int = 0) -> Config:
             "instance": name,
             "instances": list(_NAMES),
             "kafka": {"bootstrap.servers": "simulated:9092"},
-            "topics": {"patterns": [".*"]},
+            "topics": {"patterns": [".*"], "exclude": list(exclude)},
             "store": {"root": "file:///simulated"},
             "rotation": {"interval": "15s"},
             "flush": {"interval": "2s"},
@@ -152,6 +152,7 @@ class World:
     violation: str | None = None
     quiet: bool = False
     gone: str | None = None
+    excluded: dict[str, Sequence[str]] = field(default_factory=dict)
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
@@ -322,7 +323,12 @@ class World:
         process = Process(f"{name}#{self.lives}")
         network = Network(self.runtime, process, self.weather, self.crash)
         incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
-        config = config_of(name, offers=self.plan.catch_up > 0, workers=self.plan.workers)
+        config = config_of(
+            name,
+            offers=self.plan.catch_up > 0,
+            workers=self.plan.workers,
+            exclude=self.excluded.get(name, ()),
+        )
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
         bulletin = Bulletin(pair=PAIR, me=name, peer=config.peer_instance, incarnation=incarnation)
