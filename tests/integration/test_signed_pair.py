@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -53,10 +55,10 @@ def write(bootstrap: str, topic: str, count: int) -> None:
 
 
 class Keys:
-    """A private key for each instance, and one of a stranger."""
+    """A private key for each instance, one for jobs, and one of a stranger."""
 
     def __init__(self, folder: Path) -> None:
-        self.signers = {name: Signer.generate() for name in ("a", "b", "stranger")}
+        self.signers = {name: Signer.generate() for name in ("a", "b", "job", "stranger")}
         self.files = {name: folder / f"{name}.pem" for name in self.signers}
         for name, signer in self.signers.items():
             self.files[name].write_bytes(signer.pem())
@@ -64,7 +66,7 @@ class Keys:
     @property
     def signing(self) -> dict[str, Any]:
         """The section that all have."""
-        return {"trusted": [self.signers["a"].public, self.signers["b"].public], "require": True}
+        return {"trusted": [self.signers[name].public for name in ("a", "b", "job")], "require": True}
 
     def start(self, pair: Pair, name: str) -> Instance:
         """Start an instance with its key."""
@@ -224,3 +226,46 @@ def test_an_instance_knows_that_its_bucket_was_put_back(
     assert lines[0]["generation"] == 1
     pair.wait("status shows it", lambda: "rolled back" in json.dumps(pair.status()))
     assert a.alive
+
+
+@pytest.mark.slow
+def test_a_job_reads_for_a_signed_pair(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, tmp_path: Path
+) -> None:
+    """It signs what it offers with a key of its own. What somebody offers whose key is not trusted is passed by."""
+    keys = Keys(tmp_path)
+    topic = make_topic(config=UNCLEANED)
+    write(kafka.bootstrap, topic, 3000)
+    pair = new_pair([topic], signing=keys.signing, scan={"by": "spark", "patience": "5m"})
+    a = pair.start("a", first="a", signing={"key_file": str(keys.files["a"])})
+    pair.wait("positions are in the chain", lambda: any(state.positions for state in pair.live()))
+    words = ("catch-up", "--wait", "30s", "--range", "1000", "--master", "local[2,4]", "-o", "json")
+
+    def signs(name: str, *, trusts: Sequence[str] = ()) -> None:
+        trusted = [*keys.signing["trusted"], *(keys.signers[other].public for other in trusts)]
+        pair.settings["signing"] = keys.signing | {"key_file": str(keys.files[name]), "trusted": trusted}
+
+    signs("stranger")
+    refused = pair.tandem(*words)
+    assert (refused.returncode, "is not among signing.trusted" in refused.stderr) == (2, True), refused.stderr
+
+    signs("stranger", trusts=["stranger"])
+    job = pair.begin(*words)
+    try:
+        (first, *_) = pair.wait("an offer is looked at", lambda: a.said("an offer can't be read and is thrown away"))
+        assert "which signing.trusted does not hold" in first["error"]
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    assert not any(position.base.done for state in pair.live() for position in state.positions.values())
+
+    signs("job")
+    done = pair.tandem(*words)
+    assert (done.returncode, json.loads(done.stdout)["records"]) == (0, 3000), done.stderr
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    log = consume(kafka.bootstrap, [topic])
+    pair.wait("all is committed", lambda: pair.covered(log.ends))
+    assert_same(stored(pair.store, pair.name), log.rows)
+    verified = pair.tandem("verify", "--require-signature", "--master", "local[2,4]")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert not list(pair.store.list(layout.offers_prefix(pair.name, "a", 1)))
