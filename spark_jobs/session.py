@@ -30,6 +30,15 @@ DEFAULT_MASTER: Final = "local[*,4]"
 _STOP_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
+# What Spark says of ends that no error of Python tells of, and what was lost.
+_LOST: Final = (
+    (re.compile(r"Python worker exited unexpectedly"), "a Python worker"),
+    (re.compile(r"ExecutorLostFailure"), "an executor"),
+    (re.compile(r"^MemoryError$|OutOfMemoryError", re.MULTILINE), "the memory for a task"),
+)
+_LOST_REMEDY: Final = (
+    "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
+)
 _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
 
 
@@ -170,6 +179,12 @@ def from_spark(text: str) -> TandemError:
             return known[name](message)
         if found and _RAISED.fullmatch(name):
             last = line.strip()
+    for pattern, what in _LOST:
+        if pattern.search(text):
+            return PermanentError(
+                f"a Spark job lost {what}, again and again: killed, for want of memory perhaps, or crashed",
+                remedy=_LOST_REMEDY,
+            )
     first = text.strip().partition("\n")[0]
     return PermanentError(f"a Spark job failed: {last or first}", remedy="run again with --debug for the whole story")
 

@@ -39,12 +39,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(120
 
 PATHS = ("/", "/history", "/status", "/metrics", "/livez", "/readyz", "/active", "/passive", "/nowhere?token=x")
 UNCLEANED = {"segment.ms": "86400000", "max.compaction.lag.ms": "86400000"}
-# In workers of Spark alone: a vendor's error that says all it knows of itself.
+# In workers of Spark alone: a vendor's error that says all it knows of itself, or an end without a word.
 FAILING = """
 import os, sys
 if os.environ.get("FAIL_IN_WORKERS") and "pyspark.daemon" in sys.orig_argv:
     from sink.object_store.s3 import S3Store
     def fail(self, key, **how):
+        if os.environ["FAIL_IN_WORKERS"] == "abort":
+            os.abort()
         raise RuntimeError(f"the vendor failed at {key} with {how}, {vars(self)}, {self._settings!r}")
     S3Store.get = fail
 """
@@ -307,15 +309,18 @@ def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) 
 
 @pytest.mark.spark
 def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verification, one whose tasks fail, and a restore, with Spark's own log of events on."""
+    """Verifications, one whose tasks fail and one whose workers crash, and a restore, with Spark's log of events on."""
     a = scene.start("a")
     scene.pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
     assert a.terminate() == 0
     with Lines(scene.planted) as lines:
         scene.command("verify")
-        monkeypatch.setenv("FAIL_IN_WORKERS", "1")
+        monkeypatch.setenv("FAIL_IN_WORKERS", "tell")
         scene.command("--debug", "verify", code=1)
         assert b"the vendor failed at" in scene.said[-1]
+        monkeypatch.setenv("FAIL_IN_WORKERS", "abort")
+        scene.command("--debug", "verify", code=1)
+        assert b"lost a Python worker" in scene.said[-1]
         monkeypatch.delenv("FAIL_IN_WORKERS")
         scene.command("restore", "--suffix", ".restored")
     assert lines.found == []

@@ -166,6 +166,16 @@ def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Pat
         ("Traceback\nValueError: 3 is odd\n", "PermanentError", "ValueError: 3 is odd"),
         ("Job aborted: out of space\n\tat a.b.C", "PermanentError", "Job aborted: out of space"),
         ("", "PermanentError", "a Spark job failed"),
+        (
+            (
+                "An error occurred while calling z:a.b.\n: a.SparkException: Job aborted due to stage failure: "
+                "Lost task 0.0: a.SparkException: Python worker exited unexpectedly (crashed). Consider\n\tat a.b.C"
+            ),
+            "PermanentError",
+            "lost a Python worker, again and again: killed, for want of memory perhaps, or crashed (give",
+        ),
+        ("Lost task 0.3: ExecutorLostFailure (executor 1 exited)\n", "PermanentError", "lost an executor"),
+        ("Traceback:\n  line 1, in f\nMemoryError\n", "PermanentError", "lost the memory for a task"),
     ],
 )
 def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, message: str) -> None:
