@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -75,7 +76,10 @@ def new_incarnation() -> str:
 
 
 class Instance:
-    """One incarnation at work. `run` ends when `stop` is set, or when it must not go on."""
+    """One incarnation at work. `run` ends when `stop` is set, or when it must not go on.
+
+    `give_back` is called when the memory of a pipeline has become free.
+    """
 
     def __init__(
         self,
@@ -85,8 +89,10 @@ class Instance:
         stop: threading.Event,
         wake: threading.Event,
         meters: Meters = NOBODY,
+        give_back: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
+        self._give_back = give_back
         self._parts = parts
         self._stop = stop
         self._wake = wake
@@ -290,7 +296,8 @@ class Instance:
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self._tasks.seal(number, successor))
             case Clear(generation=number, clearing=clearing):
-                self._runs.forget(number)
+                if self._runs.forget(number):
+                    self._give_back()
                 self._task(action, lambda: self._tasks.clear(number, clearing))
             case AskPeer(generation=number, reason=reason):
                 self._ask(number, reason.value)

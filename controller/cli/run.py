@@ -65,7 +65,9 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     results: ResultsWatch | None = None
     try:
         parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
-        instance = Instance(settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters)
+        instance = Instance(
+            settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=allocator.give_back
+        )
         health.look, metrics.look = instance.health, instance.picture
         if server is not None:
             site.show(instance)

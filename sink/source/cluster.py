@@ -35,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 )
 
 from backup_avro.errors import ConfigError, TandemError
-from sink.source import admin_errors, client_config, topic_id
+from sink.source import admin_errors, client_config, left_behind, topic_id
 from sink.source.errors import ClusterTransientError, ClusterUnreachableError, UnknownTopicError
 from sink.source.fetched import TopicPartition
 from sink.source.tokens import Tokens
@@ -182,6 +182,7 @@ class ClusterAdmin:
                 topic = self._result("describe", f"topic {name}", futures[name], deadline)
             except UnknownTopicError:
                 continue
+            left_behind.let_go(topic)
             yield TopicInfo(
                 name=name,
                 topic_id="" if topic.topic_id is None else topic_id.from_base64(str(topic.topic_id)),

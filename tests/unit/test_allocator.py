@@ -48,3 +48,37 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert not allocator.share_heaps()
+
+
+_FREE = """
+import ctypes
+from controller.allocator import give_back, share_heaps
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+share_heaps()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+pieces = [libc.malloc(64 * 1024) for _ in range(1000)]
+for piece in pieces:
+    ctypes.memset(piece, 1, 64 * 1024)
+for number, piece in enumerate(pieces):
+    if number % 100:  # what lives on lies in between
+        libc.free(piece)
+before = resident()
+give_back()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library")
+def test_what_is_free_between_what_lives_goes_back() -> None:
+    """Most of 64 MB; without the call all of it stays."""
+    done = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 40_000_000
+
+
+def test_another_c_library_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without malloc_trim is left alone."""
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    allocator.give_back()
