@@ -67,12 +67,25 @@ def test_what_is_never_closed() -> None:
     found = judge(
         samples(
             threads=lambda at: 24 + 10 * role(at) + int(at // 360),
-            descriptors=lambda at: 40 + 10 * role(at) + int(at // 1800),
+            descriptors=lambda at: 40 + 10 * role(at) + int(at // 360),
         ),
         start=720.0,
         width=WIDTH,
     )
     assert [reason.split(":")[0] for reason in found.reasons] == ["threads", "descriptors"]
+
+
+def test_pools_that_fill() -> None:
+    """Late in a soak, once: a second thread for tasks, and connections that stay open."""
+    found = judge(
+        samples(
+            threads=lambda at: 24 + 10 * role(at) + int(at > 4000),
+            descriptors=lambda at: 40 + 10 * role(at) + 5 * int(at > 4000),
+        ),
+        start=720.0,
+        width=WIDTH,
+    )
+    assert found.flat, found.reasons
 
 
 def test_too_short_is_not_flat() -> None:
