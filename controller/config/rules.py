@@ -80,8 +80,11 @@ def store_root(root: str) -> str:
         if not rest.startswith("/") or not rest.strip("/"):
             raise ValueError("needs an absolute path: three slashes, as in file:///var/lib/tandem")
     else:
-        if not _BUCKET.fullmatch(rest.partition("/")[0]):
+        bucket = rest.partition("/")[0]
+        if not bucket:
             raise ValueError("does not name a bucket; write s3://bucket/prefix")
+        if not _BUCKET.fullmatch(bucket):
+            raise ValueError(f'"{bucket}" is not a bucket\'s name: 2 to 63 letters, digits, ".", "_" and "-"')
         if re.search(r"[?#]", rest):
             raise ValueError("must not hold '?' or '#'; write s3://bucket/prefix")
     path = rest.strip("/") if scheme == "s3" else rest.rstrip("/")

@@ -345,6 +345,11 @@ WRONG = [
         says=("does not name a bucket; write s3://bucket/prefix",),
     ),
     Wrong(
+        name="s3 with a bucket of one letter",
+        text=replaced("s3://bucket/prefix", "s3://b/prefix"),
+        says=('"b" is not a bucket\'s name: 2 to 63 letters, digits, ".", "_" and "-"',),
+    ),
+    Wrong(
         name="credentials in the root",
         text=replaced("s3://bucket", f"s3://key:{CANARY}@bucket"),
         says=("a.yaml:8: store.root: must not hold credentials; use store.access_key_id_file",),
