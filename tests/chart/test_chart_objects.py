@@ -329,7 +329,7 @@ def test_the_notes_have_commands_to_copy(tmp_path: Path) -> None:
         assert f"kubectl -n backup exec {name}-0 -- tandem status" in said
         assert f"kubectl -n backup exec -it {name}-0 -- tandem failover --wait" in said
         assert f"kubectl -n backup logs -l tandem/pair={name}," in said
-        assert f"kubectl -n backup port-forward {name}-0 8080" in said
+        assert f"kubectl -n backup port-forward {name}-0 8080, then http://localhost:8080/\n" in said
     assert said.count("An upgrade restarts nothing by itself") == 1  # the other one is RollingUpdate
     assert said.count("Retention only prints its plan") == 1
     assert "WARNING" not in said
