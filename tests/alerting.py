@@ -79,16 +79,13 @@ def tool(name: str) -> str:
     return (REPOSITORY / ".venv" / f"{name}-path").read_text().strip()
 
 
-def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the chart's objects with these values for `metrics`."""
-    config = {
-        "topics": {"include": ["customers"]},
-        "kafka": {"bootstrap.servers": "kafka:9092"},
-        "store": {"root": "s3://bucket/prefix"},
-    }
+def rendered(values: Mapping[str, Any], **pair: Any) -> list[dict[str, Any]]:
+    """Return the chart's objects with these values for `metrics`, and these for the pair."""
+    everywhere = {"kafka": {"bootstrap.servers": "kafka:9092"}, "store": {"root": "s3://bucket/prefix"}}
+    mine = {"name": PAIR, "config": {"topics": {"include": ["customers"]}}} | pair
     done = subprocess.run(
         [tool("helm"), "template", "orders", str(CHART), "--kube-version", "1.31.0", "--values", "-"],
-        input=yaml.safe_dump({"pairs": [{"name": PAIR, "config": config}], "metrics": dict(values)}),
+        input=yaml.safe_dump({"defaults": {"config": everywhere}, "pairs": [mine], "metrics": dict(values)}),
         capture_output=True,
         text=True,
         check=False,

@@ -92,6 +92,8 @@ OPERATOR: dict[str, Any] = single(
     },
     serviceAccount={"annotations": {"iam.gke.io/gcp-service-account": "backup@acme.iam.gserviceaccount.com"}},
     files={"kafka-ca": {"configMap": "ca-bundle"}},
+    podAnnotations={"sidecar.istio.io/inject": "false"},
+    affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     restore={"enabled": True, "id": "may", "args": ["--suffix", ".restored", "--yes"]},
     networkPolicy={"enabled": True},
 )

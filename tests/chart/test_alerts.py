@@ -67,7 +67,14 @@ THRESHOLDS = {
 
 def alerts() -> list[str]:
     """The names of all alerts of the chart."""
-    return [rule["alert"] for rule in yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["rules"]]
+    found = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["rules"]
+    return list(dict.fromkeys(rule["alert"] for rule in found))
+
+
+def installed(values: dict[str, Any], **pair: Any) -> dict[str, dict[str, Any]]:
+    """The rules of the chart with these values for `metrics`, and these for the pair, by name."""
+    (found,) = [one for one in rendered(values, **pair) if one["kind"] == "PrometheusRule"]
+    return {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,10 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The rules with short times."""
     return rules(
         tmp_path_factory.mktemp("quick"),
-        {name: {"for": "2s"} | ({"threshold": THRESHOLDS[name]} if name in THRESHOLDS else {}) for name in alerts()},
+        {
+            name: {"for": "2s", "enabled": True} | ({"threshold": THRESHOLDS[name]} if name in THRESHOLDS else {})
+            for name in alerts()
+        },
     )
 
 
@@ -218,7 +228,9 @@ def test_the_rules_as_they_are_installed(tmp_path: Path) -> None:
     path = rules(tmp_path)
     check(path)
     (group,) = yaml.safe_load(path.read_text())["groups"]
-    assert [rule["alert"] for rule in group["rules"]] == alerts()
+    unasked = {"TandemDrillStale", "TandemRetentionStale"}  # no job of the chart, as it comes, would ever end them
+    names = list(dict.fromkeys(rule["alert"] for rule in group["rules"]))
+    assert names == [name for name in alerts() if name not in unasked]
     for rule in group["rules"]:
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert rule["labels"]["pair"] == PAIR
@@ -250,7 +262,7 @@ def test_rules_follow_the_values(tmp_path: Path) -> None:
     ]
     assert found["metadata"]["labels"]["release"] == "prom"
     by_name = {rule["alert"]: rule for rule in found["spec"]["groups"][0]["rules"]}
-    assert set(alerts()) - set(by_name) == {"TandemDrillStale"}
+    assert set(alerts()) - set(by_name) == {"TandemDrillStale", "TandemRetentionStale"}
     lag = by_name["TandemLag"]
     assert lag["labels"] == {"severity": "page", "pair": PAIR, "team": "data"}
     assert lag["expr"].endswith("> 5")
@@ -259,6 +271,35 @@ def test_rules_follow_the_values(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump(found["spec"]))
     check(path)
+
+
+def test_a_job_that_is_not_run_alarms_nobody() -> None:
+    """What the chart runs for the pair is waited for; what others run, if the values say so."""
+    stale = {f"Tandem{kind.value.capitalize()}Stale" for kind in OutcomeKind}
+    on: dict[str, Any] = {"rules": {"enabled": True}}
+    assert set(installed(on)) & stale == {"TandemVerifyStale"}
+    assert set(installed(on, verify={"enabled": False})) & stale == set()
+    everything = {"drill": {"enabled": True}, "retention": {"execute": True}}
+    assert set(installed(on, **everything)) & stale == stale
+    elsewhere = {"rules": {"enabled": True, "alerts": {"TandemDrillStale": {"enabled": True}}}}
+    assert set(installed(elsewhere)) & stale == {"TandemVerifyStale", "TandemDrillStale"}
+
+
+def test_a_turn_is_overdue_by_the_turns_of_its_pair() -> None:
+    """Half of its own interval, unless a threshold is given."""
+    on: dict[str, Any] = {"rules": {"enabled": True}}
+    hourly = {"topics": {"include": ["customers"]}, "rotation": {"interval": "1h"}}
+    assert installed(on)["TandemTurnOverdue"]["expr"].endswith("> 302400")
+    assert installed(on, config=hourly)["TandemTurnOverdue"]["expr"].endswith("> 1800")
+    given = {"rules": {"enabled": True, "alerts": {"TandemTurnOverdue": {"threshold": 60}}}}
+    assert installed(given, config=hourly)["TandemTurnOverdue"]["expr"].endswith("> 60")
+
+
+@pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
+def test_pairs_of_one_name_in_two_namespaces(monitor: str) -> None:
+    """What the chart's own monitors scrape carries the namespace, so the rules ask for theirs."""
+    found = installed({"rules": {"enabled": True}, monitor: {"enabled": True}})
+    assert found["TandemNoCompleteBackup"]["expr"] == 'max(tandem_restorable{pair="orders", namespace="default"}) == 0'
 
 
 def test_nothing_of_it_is_there_by_default() -> None:
@@ -330,3 +371,9 @@ def test_misspelt_values_are_refused(wrong: dict[str, Any]) -> None:
     """Rather than being without the alert that somebody thinks is set."""
     with pytest.raises(AssertionError, match="values don't meet the specifications"):
         rendered(wrong)
+
+
+def test_both_monitors_are_refused() -> None:
+    """Everything would be there twice."""
+    with pytest.raises(AssertionError, match="take one of the two"):
+        rendered({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}})

@@ -277,7 +277,10 @@ def test_operator_mode_makes_no_job() -> None:
     assert application["driver"]["serviceAccount"] == "acme-tandem-orders-spark"
     assert application["executor"]["serviceAccount"] == "acme-tandem-orders"
     for part in ("driver", "executor"):
-        assert "file-kafka-ca" in str(application[part]["template"]["spec"]["volumes"])
+        template = application[part]["template"]
+        assert "file-kafka-ca" in str(template["spec"]["volumes"])
+        assert template["metadata"]["annotations"] == OPERATOR["pairs"][0]["podAnnotations"]
+        assert template["spec"]["affinity"] == OPERATOR["pairs"][0]["affinity"]
     accounts = of_kind(documents, "ServiceAccount")
     assert all("iam.gke.io/gcp-service-account" in each["metadata"]["annotations"] for each in accounts)
 

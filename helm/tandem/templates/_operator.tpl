@@ -54,11 +54,19 @@ driver:
     metadata:
       labels:
         {{- include "tandem.podLabels" . | nindent 8 }}
+      {{- with .settings.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       # It makes the executors' pods.
       automountServiceAccountToken: true
       activeDeadlineSeconds: {{ .job.activeDeadlineSeconds }}
       {{- include "tandem.placement" . | nindent 6 }}
+      {{- with .settings.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       containers:
         - name: spark-kubernetes-driver
           {{- include "tandem.containerInside" . | nindent 10 }}
@@ -77,9 +85,17 @@ executor:
     metadata:
       labels:
         {{- include "tandem.podLabels" . | nindent 8 }}
+      {{- with .settings.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       automountServiceAccountToken: false
       {{- include "tandem.placement" . | nindent 6 }}
+      {{- with .settings.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       containers:
         - name: spark-kubernetes-executor
           {{- include "tandem.containerInside" . | nindent 10 }}
