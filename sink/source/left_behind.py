@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ def _references(description: Any) -> int:  # noqa: ANN401 - confluent-kafka has 
 _OWN: Final = _references(SimpleNamespace(topic_id=object()))
 
 
+@cache
 def _forgets(version: str) -> bool:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3]) <= _SEEN_IN
 

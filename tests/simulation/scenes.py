@@ -116,6 +116,12 @@ class Scene(Stage):
         assert found is not None
         return found.instance
 
+    def restart(self, *names: str) -> None:
+        """Kill instances, and start each again at once."""
+        for name in names:
+            self.world.crash(self.world.alive[name].process)
+            self.world.start(name)
+
     def away(self, *names: str, brokers_s: float = 0.0, store_s: float = 0.0) -> None:
         """Cut instances off from now on."""
         for name in names:
@@ -244,9 +250,7 @@ def bucket_rolled_back() -> Scene:
     def over() -> object:
         if (found := scene.active()) is None or found.seq <= active.seq:
             return False
-        for name in _NAMES:
-            scene.world.crash(scene.world.alive[name].process)
-            scene.world.start(name)
+        scene.restart(*_NAMES)
         return True
 
     scene.trouble("TandemRolledBack", over=over)
@@ -259,14 +263,12 @@ def files_differ() -> Scene:
     scene.begin()
     other = next(name for name in _NAMES if name != scene.owner())
     scene.world.excluded[other] = ("scratch",)
-    scene.world.crash(scene.world.alive[other].process)
-    scene.world.start(other)
+    scene.restart(other)
 
     def over() -> object:
         if scene.world.excluded:
             scene.world.excluded.clear()
-            scene.world.crash(scene.world.alive[other].process)
-            scene.world.start(other)
+            scene.restart(other)
         return True
 
     scene.trouble("TandemInstancesDisagree", over=over)
