@@ -49,12 +49,7 @@ podFailurePolicy:
           status: "True"
 template:
   metadata:
-    labels:
-      {{- include "tandem.podLabels" . | nindent 6 }}
-    {{- with .settings.podAnnotations }}
-    annotations:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
+    {{- include "tandem.jobPodMetadata" . | nindent 4 }}
   spec:
     restartPolicy: Never
     {{- include "tandem.podBasics" . | nindent 4 }}
@@ -71,4 +66,14 @@ template:
           {{- toYaml .job.resources | nindent 10 }}
     volumes:
       {{- include "tandem.volumes" (set . "tmp" .job.tmp) | nindent 6 }}
+{{- end -}}
+
+{{/* What the pods of all jobs have, whoever makes them. */}}
+{{- define "tandem.jobPodMetadata" -}}
+labels:
+  {{- include "tandem.podLabels" . | nindent 2 }}
+{{- with .settings.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}

@@ -52,12 +52,7 @@ driver:
   serviceAccount: {{ include "tandem.sparkServiceAccountName" . }}
   template:
     metadata:
-      labels:
-        {{- include "tandem.podLabels" . | nindent 8 }}
-      {{- with .settings.podAnnotations }}
-      annotations:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "tandem.jobPodMetadata" . | nindent 6 }}
     spec:
       # It makes the executors' pods.
       automountServiceAccountToken: true
@@ -83,12 +78,7 @@ executor:
   serviceAccount: {{ include "tandem.serviceAccountName" . }}
   template:
     metadata:
-      labels:
-        {{- include "tandem.podLabels" . | nindent 8 }}
-      {{- with .settings.podAnnotations }}
-      annotations:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
+      {{- include "tandem.jobPodMetadata" . | nindent 6 }}
     spec:
       automountServiceAccountToken: false
       {{- include "tandem.placement" . | nindent 6 }}
