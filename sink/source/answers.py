@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,6 +84,7 @@ class Answers:
 
         Those about which it proves nothing (`fetch_session` tells when) are asked for in a request of their own,
         outside the session, once that has lasted a while: it lists them all, and busy ones squeeze none of them out.
+        So are those below the high watermark, proof or not: their end may move without being told.
         """
         session = broker.session
         unclear: set[TopicPartition] = set()
@@ -92,10 +94,9 @@ class Answers:
                 session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
             else:
                 unclear.add(tp)
-        doubtful = set() if complete else session.doubtful(answered)
-        unclear |= doubtful
-        broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear}
-        at_head = session.proven_at_head(doubtful)
+        in_txn = session.left_out_in_txn(answered)
+        broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear | in_txn}
+        at_head = session.proven_at_head(() if complete else in_txn)
         if at_head:
             self._assignment.add(
                 AtHead(leader_id=broker.node, partitions=at_head, requested_at=requested_at, received_at=received_at)
@@ -180,9 +181,13 @@ class Answers:
 
 
 def due_probe(broker: Broker, now: float) -> tuple[tuple[TopicPartition, Ask], ...]:
-    """Return the partitions that should be asked for outside the session now; none twice within UNCLEAR."""
+    """Return the partitions that should be asked for outside the session now, the longest unclear ones.
+
+    None is returned twice within UNCLEAR.
+    """
     asks = []
-    for tp in [tp for tp, since in broker.unclear.items() if now - since >= UNCLEAR][:_PROBED_AT_ONCE]:
+    due = ((since, tp) for tp, since in broker.unclear.items() if now - since >= UNCLEAR)
+    for _, tp in heapq.nsmallest(_PROBED_AT_ONCE, due):
         ask = broker.session.wanted(tp)
         if ask is None:
             del broker.unclear[tp]

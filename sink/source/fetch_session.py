@@ -15,7 +15,9 @@ fetch offset at the end that the broker last told:
   together with the watermark, except that a reader may see the new watermark an instant before the new stable offset;
   then the next request gets records, unless the response is full. So here the omission counts only if the response
   carries no records at all, because then nothing can have been squeezed out (the first record batch of a response is
-  sent whatever its size, KIP-74).
+  sent whatever its size, KIP-74). What it proves is that nothing is readable, not that the stable offset is the same
+  still: if all of a transaction that ended is compacted away before the next request, nothing is ever listed for it,
+  and the newer end has to be asked for outside the session (`answers.due_probe`).
 
 And a partition that is not at the told end, but left out of (or empty in) a response without any records, has nothing
 readable up to that end: what was there has been compacted away. It may be taken to be read up to the end.
@@ -192,12 +194,15 @@ class FetchSession:
         if tp in self._wanted:
             self._behind.add(tp)
 
-    def doubtful(self, answered: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return those at head for which a response with records proves nothing, because it leaves them out."""
+    def left_out_in_txn(self, answered: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those at head below the high watermark that the last response leaves out.
+
+        With records in it the response proves nothing about them, and in any case their end may be a newer one.
+        """
         return self._head_in_txn.difference(answered)
 
     def proven_at_head(self, doubtful: Collection[TopicPartition] = ()) -> Mapping[TopicPartition, int]:
-        """Return the partitions that the last response proves to be at head, with their ends.
+        """Return the partitions that the last response proves to be at head, with their ends as last told.
 
         What it says about the partitions that it lists was noted before; `doubtful` are left out.
         """

@@ -246,6 +246,46 @@ def test_what_stays_unclear_is_asked_for_alone() -> None:
     assert rig.broker.session.incremental  # untouched by the answer with session 0
 
 
+def test_an_end_below_the_watermark_is_asked_for_again() -> None:
+    """While a transaction is open responses prove the end, and a request of its own looks for a newer one."""
+    rig = Rig()
+    rig.exchange(response(data(A, high_watermark=2, last_stable_offset=0), data(B), data(C)))
+    [proof] = rig.exchange(response())
+    assert proof.partitions == {A: 0, B: 0, C: 0}
+    assert due_probe(rig.broker, rig.now) == ()
+    rig.now += UNCLEAR
+    probe = dict(due_probe(rig.broker, rig.now))
+    assert list(probe) == [A]
+    rig.answers.take(
+        rig.broker,
+        response(data(A, high_watermark=2), session_id=0),
+        requested_at=rig.now,
+        received_at=rig.now,
+        probed=probe,
+    )
+    rig.assignment.take_events()
+    [proof] = rig.exchange(response())
+    assert proof.partitions == {A: 2, B: 0, C: 0}
+    rig.now += UNCLEAR
+    assert due_probe(rig.broker, rig.now) == ()  # at the watermark: a newer end would be listed
+
+
+def test_the_longest_unclear_are_asked_for_first() -> None:
+    """With more than fit into one request, none waits for ever behind those that come due again."""
+    rig = Rig()
+    parts = [TopicPartition("t", number) for number in range(120)]
+    for tp in parts[3:]:
+        rig.assignment.assign(tp, 0, -1, None)
+    take_views(rig.assignment, [view(*[(1, 3)] * 120)], rig.now)
+    rig.exchange(response(*(data(tp, high_watermark=2, last_stable_offset=0) for tp in parts)))
+    rig.exchange(response())
+    asked: set[TopicPartition] = set()
+    for _ in range(3):
+        rig.now += UNCLEAR
+        asked |= dict(due_probe(rig.broker, rig.now)).keys()
+    assert asked == set(parts)
+
+
 def test_faults_of_partitions() -> None:
     """Out of range and divergence rest until a seek, a missing right is tried again later."""
     rig = Rig()

@@ -193,7 +193,7 @@ def test_evidence_ends_with_the_ask() -> None:
     session.at_head(TPS[0], 4, in_txn=True)
     session.want(TPS[0], ask(TPS[0], 2, serial=1))
     assert session.proven_at_head() == {}
-    assert session.doubtful([]) == set()
+    assert session.left_out_in_txn([]) == set()
     session.at_head(TPS[1], 4, in_txn=False)  # never asked for
     assert session.proven_at_head() == {}
 
@@ -208,6 +208,7 @@ class History:
         self.open_txn: set[TopicPartition] = set()
         self.racing: set[TopicPartition] = set()
         self.out: set[TopicPartition] = set()
+        self.unclear: set[TopicPartition] = set()
         self.serial = 0
         self.proofs: list[dict[TopicPartition, int]] = []
         for tp in TPS:
@@ -295,30 +296,46 @@ class History:
         assert not answer.error
         assert session.accepted(answer.session_id, answer.listed)
         complete = not any(records for _, _, records in answer.listed.values())
-        for tp, (high, stable, records) in answer.listed.items():
-            self.known[tp] = (stable, high)
-            if not records and (complete or self.position[tp] >= stable):
-                session.at_head(tp, stable, in_txn=stable < high)
-            else:
-                session.not_at_head(tp)
+        self._listed(answer.listed, complete=complete)
         for tp, _ in session.left_out(answer.listed):
             end, high = self.known[tp]
             if complete and end >= 0:
                 session.at_head(tp, end, in_txn=end < high)
-        proven = session.proven_at_head(set() if complete else session.doubtful(answer.listed))
+        self.unclear = session.left_out_in_txn(answer.listed)
+        proven = session.proven_at_head(set() if complete else self.unclear)
         for tp, end in proven.items():
             assert tp not in self.out
             assert self.broker.logs[tp].readable(self.position[tp]) == 0, tp
             assert end <= self.broker.logs[tp].high_watermark
         self.proofs.append(dict(proven))
-        for tp, (_, _, records) in answer.listed.items():
+        self._used(answer.listed)
+        self.settle()
+
+    def probe(self) -> None:
+        """What may have a newer end without a word is asked for on its own, as the fetcher does once a second."""
+        listed = {}
+        for tp in self.unclear:
+            log = self.broker.logs[tp]
+            listed[tp] = (log.high_watermark, log.stable, log.readable(self.position[tp]))
+        self._listed(listed, complete=not any(records for _, _, records in listed.values()))
+        self._used(listed)
+
+    def _listed(self, listed: dict[TopicPartition, tuple[int, int, int]], *, complete: bool) -> None:
+        for tp, (high, stable, records) in listed.items():
+            self.known[tp] = (stable, high)
+            if not records and (complete or self.position[tp] >= stable):
+                self.session.at_head(tp, stable, in_txn=stable < high)
+            else:
+                self.session.not_at_head(tp)
+
+    def _used(self, listed: dict[TopicPartition, tuple[int, int, int]]) -> None:
+        for tp, (_, _, records) in listed.items():
             left = records
             while left:
                 left -= self.position[tp] not in self.broker.logs[tp].gone
                 self.position[tp] += 1
             if records:
                 self.want(tp)
-        self.settle()
 
 
 STEPS = ("append", "open", "close", "race", "compact", "lose", "seek", "leave", "come_back", "read", "read", "squeeze")
@@ -373,4 +390,24 @@ def test_quiet_brings_proof_of_all(steps: list[tuple[str, TopicPartition, int]])
         history.come_back(tp, 0)
     for _ in range(3):
         history.read(TPS[0], 0)
+        history.probe()
+    history.read(TPS[0], 0)
     assert history.proofs[-1] == {tp: history.broker.logs[tp].stable for tp in TPS}
+
+
+def test_an_end_that_moves_without_a_word() -> None:
+    """A whole transaction that ends between two answers, and is gone before the next: only a probe finds its end."""
+    history = History()
+    tp = TPS[0]
+    history.open(tp, 0)
+    history.race(tp, 0)
+    history.read(tp, 0)
+    history.compact(tp, 2)
+    for _ in range(3):
+        history.read(tp, 0)
+    assert history.proofs[-1][tp] == 0  # true, nothing is readable from there, but not the newest end
+    assert history.unclear == {tp}
+    history.probe()
+    history.read(tp, 0)
+    assert history.proofs[-1][tp] == 2
+    assert history.unclear == set()
