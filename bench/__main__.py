@@ -7,6 +7,7 @@ process of its own; the middle one of three counts. Exit code 0: all targets met
 from __future__ import annotations
 
 import argparse
+import base64
 import datetime as dt
 import json
 import os
@@ -24,7 +25,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.load import Load, fill
-from bench.measured import Run, spawn, spawn_all
+from bench.measured import KEY, Run, spawn, spawn_all
 from bench.servers import BenchKafka
 from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sigv4 import S3Key
@@ -105,17 +106,21 @@ class Bench:
         arguments = (kind, self.kafka.bootstrap, load.topic, str(load.partitions), str(load.records))
         return self.run(load, kind, lambda: spawn("baselines", *arguments), repeat=repeat)
 
-    def catch_up(self, load: Load, codec: str = "zstandard", *, s3: S3Server | None = None) -> Row:
+    def catch_up(
+        self, load: Load, codec: str = "zstandard", *, s3: S3Server | None = None, encrypted: bool = False
+    ) -> Row:
         """Measure a catch-up into a folder, or into a bucket."""
         sent = self.rows[load.topic, "raw"].middle.bytes
 
         def once() -> Run:
             with tempfile.TemporaryDirectory(dir=self.folder) as root:
                 section = {"root": Path(root).as_uri()} if s3 is None else _section(s3)
-                run = spawn("catch_up", self.kafka.bootstrap, load.topic, codec, json.dumps(section))
+                place = (self.kafka.bootstrap, load.topic, codec, json.dumps(section))
+                run = spawn("catch_up", *place, *(("--encrypted",) if encrypted else ()))
             return replace(run, bytes=sent)  # as all others count, not what was stored
 
-        return self.run(load, f"catch-up, {codec}" + (", S3" if s3 else ""), once)
+        what = f"catch-up, {codec}" + (", S3" if s3 else "") + (", encrypted" if encrypted else "")
+        return self.run(load, what, once)
 
     def workers(self, load: Load, count: int = 2) -> None:
         """Measure a catch-up with worker processes: how long it takes, and the memory of itself and of a worker."""
@@ -134,11 +139,25 @@ class Bench:
         """The store of the backups that are restored and verified; each load's topic is a pair."""
         return (self.folder / "kept").as_uri()
 
-    def keep(self, load: Load) -> None:
+    def keep(self, load: Load, *, encrypted: bool = False) -> None:
         """Make a backup that is complete."""
         (self.folder / "kept").mkdir(exist_ok=True)
         section = json.dumps({"root": self.kept})
-        spawn("catch_up", self.kafka.bootstrap, load.topic, "zstandard", section, "--pair", load.topic)
+        place = (self.kafka.bootstrap, load.topic, "zstandard", section)
+        pair = ("--pair", _pair(load, encrypted=encrypted))
+        spawn("catch_up", *place, *pair, *(("--encrypted",) if encrypted else ()))
+
+    def encrypted(self, load: Load) -> None:
+        """Measure all again of what is stored encrypted."""
+        self.catch_up(load, encrypted=True)
+        self.keep(load, encrypted=True)
+        runs: dict[str, list[Run]] = {}
+        pair = _pair(load, encrypted=True)
+        for _ in range(self.repeat):
+            for what, run in spawn_all("restore", self.kafka.bootstrap, load.topic, pair, self.kept, "zstd").items():
+                runs.setdefault(what, []).append(run)
+        self.note(load.topic, "restore, zstd, encrypted: load", runs["load"])
+        self.run(load, "verify, one process, encrypted", partial(spawn, "verify", pair, self.kept))
 
     def restore(self, load: Load, codecs: tuple[str, ...]) -> tuple[Row, list[Row]]:
         """Measure restores and Kafka's own producer in turn, so that what disturbs the machine disturbs them alike.
@@ -150,7 +169,7 @@ class Bench:
         for _ in range(self.repeat):
             theirs.append(self._perform(load))
             for codec in codecs:
-                place = (self.kafka.bootstrap, load.topic, load.topic, self.kept, codec)
+                place = (self.kafka.bootstrap, load.topic, _pair(load), self.kept, codec)
                 for what, run in spawn_all("restore", *place).items():
                     ours.setdefault(f"restore, {codec}: {what}", []).append(run)
         row = self.note(load.topic, "ProducerPerformance", theirs)
@@ -169,14 +188,18 @@ class Bench:
 
     def verify(self, load: Load) -> Verdict:
         """Measure a verification on one core."""
-        row = self.run(load, "verify, one process", partial(spawn, "verify", load.topic, self.kept))
+        row = self.run(load, "verify, one process", partial(spawn, "verify", _pair(load), self.kept))
         rate = statistics.median(run.bytes / run.cpu_s for run in row.runs) / 1e6
         kind = "JSON" if load.compressible else "random"
         return at_least(f"verify, {load.size} B of {kind}, MB/s of objects per core", rate, 200)
 
     def sweep(self, load: Load) -> None:
         """Measure a sweep on one core."""
-        self.run(load, "sweep, one process", partial(spawn, "sweep", load.topic, self.kept))
+        self.run(load, "sweep, one process", partial(spawn, "sweep", _pair(load), self.kept))
+
+
+def _pair(load: Load, *, encrypted: bool = False) -> str:
+    return f"{load.topic}-encrypted" if encrypted else load.topic
 
 
 def _section(s3: S3Server) -> dict[str, str]:
@@ -196,6 +219,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each figure")
     parser.add_argument("--quick", action="store_true", help="only what the targets of small and large records need")
     words = parser.parse_args()
+    os.environ[KEY] = base64.b64encode(secrets.token_bytes(32)).decode()  # for the processes that measure
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
         folder = Path(name)
         (folder / "kafka").mkdir()
@@ -242,6 +266,7 @@ def _measure(bench: Bench, *, quick: bool) -> Iterator[Verdict]:
         s3.kill()
     for load in (_SMALL, _LARGE):
         bench.workers(load)
+        bench.encrypted(load)
     small = bench.rows[_SMALL.topic, "catch-up, zstandard"].middle.rate
     bench.fill(_WIDE)
     bench.baseline(_WIDE, "raw")

@@ -2,6 +2,7 @@
 
 STORE is the `store` section of a configuration, as JSON. `--pair NAME`: the generation is completed, for a restore.
 `--workers N`: that many processes read too, as with `scan.workers`; what the largest of them took is told as well.
+`--encrypted`: with the key in the variable `measured.KEY`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import uuid
 from dataclasses import replace
 
 from backup_avro.chain import Entry, Kind, Opening
-from bench.measured import measured, report, tree_peak_mb
+from bench.measured import KEY, measured, report, tree_peak_mb
 from controller.config import Config
 from controller.guard import GuardedCluster
 from controller.wiring import pipeline_policy_of, store_of, workers_of
@@ -34,6 +35,7 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--pair")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--encrypted", action="store_true")
     words = parser.parse_args()
     bootstrap, topic, codec, section = words.bootstrap, words.topic, words.codec, words.store
     config = Config.model_validate(
@@ -45,6 +47,7 @@ def main() -> None:
             "topics": {"include": [topic]},
             "store": json.loads(section),
             "object": {"codec": codec},
+            "encryption": {"key_env": KEY} if words.encrypted else {},
         }
     )
     store = store_of(config)

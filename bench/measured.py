@@ -11,6 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
+
+from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
+from sink.object_store import StoreSettings
+
+KEY: Final = "BENCH_KEY"
+"""Environment variable with the key of what is stored encrypted, and read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +88,11 @@ def _stat(pid: int) -> list[str]:
     except OSError:
         return ["0"] * 60
     return [*rest.split(), name.partition("(")[2]]
+
+
+def reading() -> StoreSettings:
+    """Return the settings of a folder, what is encrypted in it included."""
+    return StoreSettings(encryption=EncryptionSettings(key_env=KEY) if KEY in os.environ else UNENCRYPTED)
 
 
 def report(run: Run, what: str = "") -> None:

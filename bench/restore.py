@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka.admin import AdminClient
 
-from bench.measured import Run, report, tree_cpu_s, tree_peak_mb
+from bench.measured import Run, reading, report, tree_cpu_s, tree_peak_mb
 from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
 from sink.transcode.batch import Compression
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Told, restore
@@ -46,7 +45,7 @@ class _Clock(Told):
 def main() -> None:
     """Run once; report one line for each phase."""
     bootstrap, topic, pair, root, compression = sys.argv[1:6]
-    address = StoreAddress(root=root, settings=StoreSettings())
+    address = StoreAddress(root=root, settings=reading())
     target = Target({"bootstrap.servers": bootstrap})
     options = Options(naming=Naming(suffix=_SUFFIX), pace=Pace(compression=Compression[compression.upper()]))
     clock = _Clock()

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from bench.measured import measured, report
+from bench.measured import measured, reading, report
 from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
 from spark_jobs.read import StoreAddress
 from spark_jobs.sweep_plan import SweepRules, plan_sweep
 from spark_jobs.sweep_records import Swept, sweep_partition
@@ -20,7 +19,7 @@ from spark_jobs.sweep_records import Swept, sweep_partition
 def main() -> None:
     """Run once."""
     pair, root = sys.argv[1:3]
-    store = StoreAddress(root=root, settings=StoreSettings()).open()
+    store = StoreAddress(root=root, settings=reading()).open()
     state = ChainReader(store, pair).load(1)
     ends = {key: position.offset for key, position in state.positions.items()}
     tasks, _ = plan_sweep(state, ends, others=(), cuts={}, rules=SweepRules(horizon=0, min_gain=0.0))

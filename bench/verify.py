@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import time
 
-from bench.measured import measured, report
+from bench.measured import measured, reading, report
 from sink.chain.reader import ChainReader
-from sink.object_store import StoreSettings
+from sink.encryption.key_ring import keys_of
 from spark_jobs.read import StoreAddress
 from spark_jobs.verify_plan import check_object, plan_objects
 
@@ -20,7 +20,8 @@ def main() -> None:
     """Run once."""
     pair, root = sys.argv[1:3]
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 3.0
-    store = StoreAddress(root=root, settings=StoreSettings()).open()
+    store = StoreAddress(root=root, settings=reading()).open()
+    keys = keys_of(store)
     checks = plan_objects([ChainReader(store, pair).load(1)])
 
     def work() -> tuple[int, int]:
@@ -28,7 +29,7 @@ def main() -> None:
         records = size = 0
         while time.perf_counter() < until:
             for check in checks:
-                found = check_object(check, store.get(check.item.key))
+                found = check_object(check, store.get(check.item.key), keys)
                 if found.findings:
                     raise RuntimeError(f"{found.findings}")
                 records += found.records
