@@ -7,7 +7,7 @@ brokers counts only where a limit was set on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Final
@@ -16,7 +16,8 @@ from backup_avro.outcome import Outcome, OutcomeKind
 from controller.cli.output import duration
 from controller.key_use import KeySight
 from controller.overview import GenerationStatus, Overview, State, moment
-from controller.verdict import Fault
+from controller.sighting import Sight
+from controller.verdict import Fault, problems
 
 
 class Severity(IntEnum):
@@ -40,6 +41,7 @@ _CRITICAL: Final = frozenset(
         Fault.NOT_COMMITTING,
     }
 )
+_UNREACHABLE: Final = frozenset({Fault.NOT_KNOWN, Fault.WRONG_CLUSTER, Fault.TOPIC_MISSING, Fault.CHAIN_DAMAGED})
 _BY_WEIGHT: Final = (Severity.CRITICAL, Severity.WARNING, Severity.UNKNOWN, Severity.OK)
 
 
@@ -109,6 +111,28 @@ def check(
         summary=_summary(found),
         findings=tuple(findings),
         figures=figures,
+    )
+
+
+def connections(seen: Sight, keys: KeySight | None = None) -> Report:
+    """Return whether all that an instance needs answers, however the backup stands. The store has answered."""
+    findings = [
+        Finding(severity=Severity.CRITICAL, fault=one.fault, message=one.message, remedy=one.remedy)
+        for one in problems(seen)
+        if one.fault in _UNREACHABLE
+    ]
+    findings += [replace(one, severity=Severity.CRITICAL) for one in _keys(keys)]
+    topics = {} if seen.brokers is None else seen.brokers.guarded.topics
+    partitions = sum(count for _, count in topics.values())
+    return Report(
+        severity=Severity.CRITICAL if findings else Severity.OK,
+        summary=f"pair {seen.pair}: the store and the brokers answer, {len(topics):,} topics with {partitions:,} "
+        "partitions are guarded",
+        findings=tuple(findings),
+        figures=(
+            Figure(name="topics", value=None if seen.brokers is None else len(topics), unit=""),
+            Figure(name="partitions", value=None if seen.brokers is None else partitions, unit=""),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from backup_avro.chain import PartitionKey
 from backup_avro.checkpoint import Checkpoint, Request, Status, outlook, takes_part, unrestorable, witnesses
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
-from backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
+from backup_avro.errors import ConfigError, PermanentError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from controller.config import Config
 from controller.keeper import expired
@@ -163,6 +163,8 @@ def _refuse(
 
 def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | None:
     """Tell the instances that a checkpoint was asked for, or deleted; return what went wrong. They look anyway."""
+    if not config.kafka.root:
+        return ConfigError("kafka.bootstrap.servers is not configured")
     props: dict[str, Value] = dict(config.kafka.reveal())
     message = CoordinationMessage(
         event=Event.CHECKPOINT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -9,7 +10,9 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from backup_avro.errors import ConfigError
+from controller.cli.output import document
 from controller.http_server import Answer, Handler, Server
+from controller.instance_state import InstanceState
 from controller.log import redact
 from controller.observation import Role
 
@@ -22,7 +25,7 @@ class Health:
     ready: bool
     ticked_s: float
     alive_within_s: float
-    status: dict[str, object]
+    state: InstanceState
 
     @property
     def alive(self) -> bool:
@@ -32,10 +35,8 @@ class Health:
 
 def starting(pair: str, instance: str, incarnation: str) -> Health:
     """Return the picture of a process that still waits for its store or its brokers: alive, not ready."""
-    status: dict[str, object] = {"pair": pair, "instance": instance, "incarnation": incarnation, "role": None}
-    return Health(
-        role=Role.PASSIVE, ready=False, ticked_s=0.0, alive_within_s=1.0, status=status | {"reason": "starting"}
-    )
+    state = InstanceState(pair=pair, instance=instance, incarnation=incarnation, reason="starting")
+    return Health(role=Role.PASSIVE, ready=False, ticked_s=0.0, alive_within_s=1.0, state=state)
 
 
 class HealthSource:
@@ -85,7 +86,9 @@ def serve(
                 return Answer(body=body, kind=kind)
             health = look()
             if path == "/status":
-                return Answer(body=json.dumps(health.status), kind="application/json")
+                fields = {field.name: getattr(health.state, field.name) for field in dataclasses.fields(health.state)}
+                text = json.dumps(document("Instance", fields), allow_nan=False)
+                return Answer(body=text, kind="application/json")
             if path not in _CHECKS:
                 there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])
                 return Answer(body=f"there are {there}\n", status=HTTPStatus.NOT_FOUND)

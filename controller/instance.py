@@ -12,14 +12,14 @@ from typing import Any
 
 import structlog
 
-from backup_avro.chain import Topic, iso
+from backup_avro.chain import Topic
 from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
-from controller import agreement, heads, log
+from controller import agreement, heads
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -38,10 +38,12 @@ from controller.decide import (
 )
 from controller.guard import as_guarded
 from controller.http import Health
+from controller.instance_state import InstanceState, heartbeat_details, pipeline_state
 from controller.keeper import Keeper
 from controller.machine import RoleMachine
 from controller.metrics.picture import BackupPictures, Picture
 from controller.observation import Observation, Peer, Role
+from controller.overview import PauseStatus, pause_status
 from controller.own_sight import own_sight, stored_sight
 from controller.proof import Prover
 from controller.runs import Runs, asked_between_commits
@@ -52,8 +54,6 @@ from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from sink.chain.writer import ChainWriter, now_ms
 from sink.meters import NOBODY, Meters
-from sink.pipeline import PipelineReport
-from sink.scarcity import scarcity
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
 from sink.transcode.choice import best_transcoder
@@ -461,7 +461,7 @@ class Instance:
         if self._last is not None:
             details["reason"] = self._last.reason.value
         if newest is not None:
-            details |= _details(newest)
+            details |= heartbeat_details(newest)
         # Of a generation that is built beside another one, too: what holds both back is told at once.
         held = sorted({tp for report in reports for tp in report.held})
         if held:
@@ -522,28 +522,27 @@ class Instance:
         """Return a picture for probes; safe to call from any thread."""
         identity = self._parts.identity
         reports = self._runs.reports()
-        status: dict[str, object] = {
-            "pair": identity.pair,
-            "instance": identity.instance,
-            "incarnation": identity.incarnation,
-            "role": self._machine.role.value,
-            "reason": self._last.reason.value if self._last is not None else None,
-            "store": self._watch.trouble,
-            "brokers": self._surveyor.trouble,
-            "rolledBack": [str(head) for head in self._lost],
-            "disagrees": self._dispute,
-            "pause": self._pause(),
-            "pipelines": [
-                {"generation": report.generation, "lagRecords": report.lag_records, **_details(report)}
-                for report in reports
-            ],
-        }
+        role, ready = self._machine.role, self._decided and self._parts.coordination.caught_up
+        state = InstanceState(
+            pair=identity.pair,
+            instance=identity.instance,
+            incarnation=identity.incarnation,
+            role=role,
+            ready=ready,
+            reason=self._last.reason.value if self._last is not None else None,
+            store=self._watch.trouble,
+            brokers=self._surveyor.trouble,
+            rolled_back=tuple(str(head) for head in self._lost),
+            disagrees=self._dispute,
+            pause=self._pause(),
+            pipelines=tuple(map(pipeline_state, reports)),
+        )
         return Health(
-            role=self._machine.role,
-            ready=self._decided and self._parts.coordination.caught_up,
+            role=role,
+            ready=ready,
             ticked_s=time.monotonic() - self._ticked,
             alive_within_s=max(_ALIVE_WITHIN_S, 10 * self._policy.heartbeat_s),
-            status=status,
+            state=state,
         )
 
     def picture(self) -> Picture:
@@ -573,12 +572,9 @@ class Instance:
         stored = stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
         return replace(stored, lost_heads=self._lost)
 
-    def _pause(self) -> dict[str, str] | None:
-        view = self._watch.view
-        pause = None if view is None else in_force(view.pause, now_ms(self._parts.store))
-        if pause is None or pause.until is None:
-            return None
-        return {"at": iso(pause.at), "until": iso(pause.until), "by": pause.by, "reason": pause.reason}
+    def _pause(self) -> PauseStatus | None:
+        view, now = self._watch.view, now_ms(self._parts.store)
+        return None if view is None else pause_status(in_force(view.pause, now), now)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -596,19 +592,3 @@ class Instance:
         self._publish(Event.LEAVING, reason="stopped" if self._stop.is_set() else "halted")
         self._parts.coordination.close(min(_LEAVE_S, grace_s))
         (_LOG.info if clean else _LOG.warning)("left", clean=clean)
-
-
-def _details(report: PipelineReport) -> dict[str, str]:
-    found = {
-        "phase": report.phase.value,
-        "partitions": str(report.partitions),
-        "base_remaining": str(report.base_remaining),
-        "records": str(report.records),
-    }
-    if report.error is not None:
-        lacking = scarcity(report.error)
-        why = str(report.error) if lacking is None else f"{lacking.message}: {lacking.remedy}"
-        found["error"] = log.redact(" ".join(why.split()))
-    if report.trouble:
-        found["trouble"] = "; ".join(report.trouble[:3])
-    return found

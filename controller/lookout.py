@@ -52,25 +52,25 @@ class Chains:
     damaged: dict[int, str]
 
 
-def store_for_looking(config: Config, *, root: str | None = None) -> ObjectStore:
-    """Open the store for a command that looks. `root` is what `--root` says instead of the configuration."""
+def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
+    """Open the store for a command that looks. `place` is what said where it is, for messages."""
     # A retry is no news here: either it helps, or the error says it all.
     logging.getLogger("stamina").setLevel(logging.ERROR)
-    return impatient_store(config, root=root)
+    return impatient_store(config, place=place)
 
 
-def impatient_store(config: Config, *, root: str | None = None) -> ObjectStore:
+def impatient_store(config: Config, *, place: str = "store.root") -> ObjectStore:
     """Open the store with less patience than an instance has: a person waits for the answer."""
     settings = store_settings(config)
     return open_store(
-        config.store.root if root is None else root,
+        config.store.root,
         replace(
             settings,
             connect_timeout=min(_STORE_CONNECT_S, settings.connect_timeout),
             read_timeout=min(_STORE_READ_S, settings.read_timeout),
             attempts=_STORE_ATTEMPTS,
         ),
-        place="store.root" if root is None else "--root",
+        place=place,
     )
 
 

@@ -17,6 +17,7 @@ from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.integers import number_in
+from backup_avro.pause import Pause
 from backup_avro.release import released
 from controller.cli.output import duration
 from controller.sighting import LogEnd, Sight, stands_at
@@ -213,7 +214,7 @@ def overview(seen: Sight) -> Overview:
         notes=tuple(_notes(seen)),
         restore=_restore(seen),
         requests=tuple(_request(seen, asked) for asked in seen.pending),
-        pause=_pause(seen),
+        pause=pause_status(seen.pause, seen.at),
         instances=tuple(_instance(seen, name) for name in seen.instances),
         generations=generations,
     )
@@ -516,14 +517,14 @@ def _restore(seen: Sight) -> RestoreStatus | None:
     )
 
 
-def _pause(seen: Sight) -> PauseStatus | None:
-    pause = seen.pause
+def pause_status(pause: Pause | None, now: int) -> PauseStatus | None:
+    """Return the pause that is in force at `now`, ms by the store's clock; None if there is none."""
     if pause is None or pause.until is None:
         return None
     return PauseStatus(
         at=moment(pause.at),
         until=moment(pause.until),
-        left_s=max(0.0, (pause.until - seen.at) / 1000),
+        left_s=max(0.0, (pause.until - now) / 1000),
         by=pause.by,
         reason=pause.reason,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import TandemError
+from backup_avro.errors import ConfigError, TandemError
 from backup_avro.pause import Pause, in_force
 from controller.config import Config
 from controller.lookout import ANSWER_S
@@ -33,6 +33,8 @@ def put(store: ObjectStore, pair: str, *, until: int | None, by: str, reason: st
 
 def hint(config: Config, pause: Pause) -> TandemError | None:
     """Tell the instances to look at the store; return why they could not be told. They look by themselves as well."""
+    if not config.kafka.root:
+        return ConfigError("kafka.bootstrap.servers is not configured")
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         admin = ClusterAdmin(props, timeout_s=ANSWER_S)

@@ -8,16 +8,17 @@ import typer
 
 from backup_avro.errors import ConfigError, TimedOutError
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import PairOption, RootOption, of_both, of_store
 
 if TYPE_CHECKING:
     from backup_avro.outcome import Outcome, OutcomeKind
     from controller.check import Limits
     from controller.config import Config
     from controller.key_use import KeySight
-    from controller.overview import Overview
+    from controller.sighting import Sight
 
 _BOTH: Final = ("warning", "critical")
 # The share of --timeout that brokers have: after it there is time to read the last results, and to say so.
@@ -34,7 +35,7 @@ def _age(name: str, what: str) -> typer.models.OptionInfo:
 @app.command(
     epilog="\b\nExamples:\n  tandem check -c a.yaml\n"
     "  tandem check --lag-warning 10000 --lag-critical 1000000 --verify-age 8d --drill-age 35d\n"
-    "  tandem check --s3-only --commit-age-critical 1h -o json"
+    "  tandem check --s3-only --commit-age-critical 1h -o json\n  tandem check --connections --timeout 30"
 )
 def check(
     context: typer.Context,
@@ -70,6 +71,14 @@ def check(
         typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Longest time for all answers; then it is UNKNOWN."),
     ] = None,
     s3_only: Annotated[bool, typer.Option("--s3-only", help="Ask the store alone.")] = False,
+    connections: Annotated[
+        bool,
+        typer.Option(
+            "--connections", help="Only whether store, keys, brokers and topics answer, not how the backup stands."
+        ),
+    ] = False,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Say in one line whether all is well, for Nagios and its kin.
@@ -77,6 +86,9 @@ def check(
     Exit code 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN: these are a plugin's, not those of the other commands. UNKNOWN is
     also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add
     the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
+
+    --connections is for after an installation: CRITICAL if the store, a key, the brokers, the coordination topic or a
+    guarded topic does not answer or is not there, however far the first backup is.
 
     With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
     have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
@@ -87,6 +99,7 @@ def check(
     """
     from controller import check as rules  # noqa: PLC0415 - likewise
     from controller.errand import Errand  # noqa: PLC0415 - likewise
+    from controller.overview import moment, overview  # noqa: PLC0415 - likewise
 
     limits = _limits(
         lag=(lag_warning, lag_critical),
@@ -95,23 +108,30 @@ def check(
         verify_age=verify_age,
         drill_age=drill_age,
     )
-    settings = load(context, config, overrides)
+    if connections and (s3_only or limits != rules.Limits()):
+        raise ConfigError(
+            "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
+        )
+    if s3_only:
+        settings = of_store(context, config, overrides, root=root, pair=pair)
+    else:
+        settings = of_both(context, config, overrides, root=root, pair=pair, unless="--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
     asked = Errand(lambda: _ask(settings, s3_only=s3_only, brokers_s=brokers_s), name="check")
     try:
-        found, keys, ran = asked.result(timeout)
+        seen, keys, ran = asked.result(timeout)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
-    report = rules.check(found, ran, limits, keys=keys)
+    report = rules.connections(seen, keys) if connections else rules.check(overview(seen), ran, limits, keys=keys)
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
     else:
         body = {
-            "pair": found.pair,
-            "at": found.at,
+            "pair": seen.pair,
+            "at": moment(seen.at),
             "severity": report.severity.name,
             "summary": report.summary,
             "findings": [
@@ -131,10 +151,9 @@ def check(
 
 def _ask(
     settings: Config, *, s3_only: bool, brokers_s: float | None
-) -> tuple[Overview, KeySight | None, dict[OutcomeKind, Outcome | None]]:
+) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None]]:
     from controller.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
-    from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
     from sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
 
@@ -142,7 +161,7 @@ def _ask(
     try:
         sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
         keys = look_at_keys(keys_of(store), sight.generations)
-        return overview(sight), keys, outcomes.latest_of_each(store, settings.pair)
+        return sight, keys, outcomes.latest_of_each(store, settings.pair)
     finally:
         store.close()
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -18,11 +17,11 @@ from controller.cli.durations import span
 from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from backup_avro.checkpoint import Request
     from controller.checkpoints import CheckpointStatus, Seer
-    from controller.config import Config
     from sink.object_store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, no_args_is_help=True)
@@ -71,6 +70,7 @@ def create(
     """
     from backup_avro.checkpoint import check_id  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.checkpoints import Seer, draft, hint  # noqa: PLC0415 - likewise
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
     from sink.chain import checkpoints  # noqa: PLC0415 - likewise
 
     lifetime, keeping = span("--timeout", timeout), None if keep is None else span("--keep", keep)
@@ -78,7 +78,8 @@ def create(
         raise ConfigError("--keep must be longer than --timeout", remedy="it is counted from the request on, too")
     if id_ is not None:
         check_id(id_)
-    settings, store = _open(context, config, overrides)
+    settings = load(context, config, overrides)
+    store = store_for_looking(settings)
     try:
         found = None if id_ is None else checkpoints.find(store, settings.pair, id_)
         if found is None:
@@ -114,12 +115,14 @@ def list_(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List all checkpoints, oldest first, from the store alone. Exit code 3 if one can't be read."""
     from controller.checkpoints import Seer  # noqa: PLC0415 - Kafka and S3 are slow to import
 
-    settings, store = _open(context, config, overrides)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
             found, damaged = Seer(store, settings.pair, by=asker()).all()
@@ -160,6 +163,8 @@ def show(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show how a checkpoint stands, from the store alone: does-not-exist, ongoing, completed or failed.
@@ -170,7 +175,7 @@ def show(
     from controller.checkpoints import Seer  # noqa: PLC0415 - likewise
 
     check_id(id_)
-    settings, store = _open(context, config, overrides)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
             found = Seer(store, settings.pair, by=asker()).one(id_)
@@ -190,6 +195,8 @@ def delete(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Delete a checkpoint: its generation is cleared as if there had been none. One that is ongoing is given up.
@@ -201,7 +208,7 @@ def delete(
     from sink.chain import checkpoints  # noqa: PLC0415 - likewise
 
     check_id(id_)
-    settings, store = _open(context, config, overrides)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         found = _find_readable(store, settings.pair, id_)
         deleted = checkpoints.delete(store, settings.pair, id_)
@@ -223,13 +230,6 @@ def _find_readable(store: ObjectStore, pair: str, checkpoint_id: str) -> Request
         output.warn(f"it can't be read: {error}")
         return None
     return None if found is None else found.request
-
-
-def _open(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> tuple[Config, ObjectStore]:
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
-
-    settings = load(context, config, overrides)
-    return settings, store_for_looking(settings)
 
 
 def _ms(span: timedelta) -> int:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -50,18 +51,32 @@ def invocation(context: typer.Context) -> Invocation:
     return found if found is not None else Invocation()
 
 
-def read(context: typer.Context, config: Path | None, overrides: Sequence[str] | None) -> Loaded:
+def named(context: typer.Context, config: Path | None) -> Path | None:
+    """Return the file that stands on the command line; None: TANDEM_CONFIG names one, or none is used."""
+    return config or invocation(context).config
+
+
+def read(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    options: Mapping[str, str] = MappingProxyType({}),
+    store_alone: bool = False,
+) -> Loaded:
     """Return the configuration and the origins of its values; its secrets are kept out of all output from here on.
 
     The file is that of the command's `--config`, else that before the command's name, else TANDEM_CONFIG. Overrides
-    before the command's name count as well; the command's own win. Raises ConfigError.
+    before the command's name count as well; the command's own win, and over them `options`, by their names. With
+    `store_alone` nothing has to be said of Kafka and topics. Raises ConfigError.
     """
     from controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
 
     shared = invocation(context)
     environ = os.environ if shared.environ is None else shared.environ
     path = config or shared.config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
-    loaded = configuration.read(path, environ, (*shared.overrides, *(overrides or ())))
+    settings = (*shared.overrides, *(overrides or ()))
+    loaded = configuration.read(path, environ, settings, options=options, store_alone=store_alone)
     log.register_secrets(hidden(loaded.config, environ))
     return loaded
 

@@ -13,9 +13,10 @@ from backup_avro.integers import number_in
 from backup_avro.layout import LAST_GENERATION
 from controller.cli import output
 from controller.cli.asking import asker
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from controller.checkpoints import CheckpointStatus
@@ -47,6 +48,8 @@ def describe(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show everything that is stored of a generation or a topic.
@@ -58,10 +61,7 @@ def describe(
     It reads the store alone. Exit code 2 if there is no such thing, 3 if its chain is damaged.
     """
     kind, name = parse(what)
-    settings = load(context, config, overrides)
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
-
-    store = store_for_looking(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
             if kind == "generation":

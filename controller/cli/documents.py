@@ -28,6 +28,7 @@ from controller.describe import (
     TopicStored,
 )
 from controller.handover import Stage, Step
+from controller.instance_state import InstanceState
 from controller.key_use import KeyUse
 from controller.overview import GenerationStatus, InstanceStatus, PauseStatus, RequestStatus, RestoreStatus, State
 from controller.roles.kafka import Acl
@@ -159,6 +160,16 @@ class History(TypedDict):
     root: str
     damaged: Mapping[int, str]
     events: Sequence[Happening]
+
+
+class ServedHistory(History):
+    """`/history`: what `tandem history` has, read by and by.
+
+    `unread`: how many entries of each generation are not read yet, null if that is not known; `trouble`: why none is.
+    """
+
+    unread: Mapping[int, int | None] | None
+    trouble: str | None
 
 
 class KeyAtHand(TypedDict):
@@ -893,3 +904,10 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "sandbox status": (("SandboxStatus", SandboxStatus),),
     "demo": (("Demo", Demo),),
 }
+"""What each command prints."""
+
+SERVED: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
+    "/status": (("Instance", InstanceState),),
+    "/history": (("History", ServedHistory),),
+}
+"""What an instance answers at each path."""

@@ -9,9 +9,10 @@ import typer
 
 from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from controller.chronicle import Happening
@@ -25,6 +26,8 @@ def history(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     generation: Annotated[
         int | None, typer.Option("--generation", "-g", min=1, help="Only this one; else all there ever were.")
     ] = None,
@@ -39,12 +42,10 @@ def history(
     the damage is shown.
     """
     from controller.annals import read_annals  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - likewise
 
     if commits and generation is None:
         raise ConfigError("--commits needs --generation", remedy="there is a commit a minute: say of which generation")
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         with patience("reading the chains"):
             found = read_annals(store, settings.pair, only=generation, routine=commits)

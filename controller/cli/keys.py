@@ -9,10 +9,11 @@ import typer
 
 from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from controller.key_use import KeyUse
@@ -26,6 +27,8 @@ def keys(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show which keys the data objects of each generation need.
@@ -35,12 +38,11 @@ def keys(
     that is not at hand, or a chain is damaged.
     """
     from controller.key_use import key_use  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from controller.lookout import read_chains, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.lookout import read_chains  # noqa: PLC0415 - likewise
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
     from sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
 
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     at_hand: dict[str, str] = {}
     current = None
     try:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from backup_avro.errors import ExitCode
 from controller.cli import output
-from controller.cli.context import CONFIG_VARIABLE, ConfigOption, SetOption, invocation, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.patience import patience
-from controller.cli.place import RootOption
+from controller.cli.place import RootOption, opened
 
 if TYPE_CHECKING:
     from controller.roster import PairSummary
-    from sink.object_store import ObjectStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_ANY: Final = "any"
+"""A configuration is that of a pair; here all below the root are listed, whichever it is."""
 
 
 @app.command(
@@ -41,7 +42,7 @@ def list_(
     """
     from controller.roster import pairs  # noqa: PLC0415 - S3 is slow to import
 
-    store = _open(context, config, overrides, root)
+    _, store = opened(context, config, overrides, root=root, pair=_ANY)
     try:
         with patience("reading the chains of all pairs"):
             found = pairs(store)
@@ -55,16 +56,6 @@ def list_(
             output.warn(f"pair {one.pair}: {why}")
     if any(one.damaged for one in found):
         raise typer.Exit(ExitCode.UNHEALTHY)
-
-
-def _open(context: typer.Context, config: ConfigOption, overrides: SetOption, root: str | None) -> ObjectStore:
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from sink.object_store import open_store  # noqa: PLC0415 - likewise
-
-    given = config or invocation(context).config or os.environ.get(CONFIG_VARIABLE) or overrides
-    if not given and root is not None:
-        return open_store(root, place="--root")
-    return store_for_looking(load(context, config, overrides), root=root)
 
 
 def _tables(found: tuple[PairSummary, ...]) -> Iterator[Table]:

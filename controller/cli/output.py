@@ -2,7 +2,8 @@
 
 JSON and YAML documents carry `schemaVersion` and `kind`, so that scripts can rely on them; they are ASCII. Names are in
 camelCase and say units in full (`ageSeconds`); keys that are data, such as topics, stay as they are. Tables are
-drawn with rich on a terminal and are plain aligned columns anywhere else, never cut off. NO_COLOR is honoured.
+drawn with rich on a terminal, or as blocks where it is too narrow for them, and are plain aligned columns anywhere
+else, never cut off. NO_COLOR is honoured.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from controller import log
 
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
+_FOLDED: Final = 24
+"""Least width that a column of text is folded to."""
 _SPAN_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -49,8 +52,22 @@ class Table:
     right: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Lines of text; the one of that number, from 0, says how it stands: green or red on a terminal."""
+
+    text: str
+    line: int
+    good: bool
+
+
 def show(
-    *, kind: str, body: Mapping[str, object], output: OutputFormat, tables: Iterable[Table | str], stream: bool = False
+    *,
+    kind: str,
+    body: Mapping[str, object],
+    output: OutputFormat,
+    tables: Iterable[Table | Verdict | str],
+    stream: bool = False,
 ) -> None:
     """Print a command's result: `body` as a document of `kind`, or `tables` (and lines of text) for people.
 
@@ -68,10 +85,13 @@ def show(
             for number, table in enumerate(tables):
                 if number and not stream:
                     _print("", sys.stdout)
-                if isinstance(table, str):
-                    _print(printable(table, lines=True), sys.stdout)
-                else:
-                    _table(table)
+                match table:
+                    case str():
+                        _print(printable(table, lines=True), sys.stdout)
+                    case Verdict():
+                        _verdict(table)
+                    case _:
+                        _table(table)
 
 
 def document(kind: str, body: Mapping[str, object]) -> object:
@@ -201,8 +221,15 @@ def printable(text: str, *, lines: bool = False) -> str:
     )
 
 
-def _painted(text: str, code: str) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if is_fancy(sys.stderr) and not os.environ.get("NO_COLOR") else text
+def _painted(text: str, code: str, stream: TextIO | None = None) -> str:
+    fancy = is_fancy(sys.stderr if stream is None else stream) and not os.environ.get("NO_COLOR")
+    return f"\x1b[{code}m{text}\x1b[0m" if fancy else text
+
+
+def _verdict(verdict: Verdict) -> None:
+    for number, line in enumerate(printable(verdict.text, lines=True).split("\n")):
+        is_it = number == verdict.line
+        _print(_painted(line, "32;1" if verdict.good else "31;1", sys.stdout) if is_it else line, sys.stdout)
 
 
 def _print(text: str, stream: TextIO) -> None:
@@ -227,15 +254,38 @@ def _table(table: Table) -> None:
 
 
 def _draw(table: Table, rows: Sequence[Sequence[str]]) -> None:
+    """Draw a table for a terminal; where it does not fit, its last column is folded, or each row gets a block."""
     import rich.box  # noqa: PLC0415 - a tenth of a second that only a terminal needs
+    import rich.cells  # noqa: PLC0415 - likewise
     import rich.console  # noqa: PLC0415 - likewise
     import rich.table  # noqa: PLC0415 - likewise
     import rich.text  # noqa: PLC0415 - likewise
 
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = rich.console.Console(file=sys.stdout, highlight=False, color_system=colours)
+    names = [column.upper() for column in table.columns]
+    widths = [max(rich.cells.cell_len(line[index]) for line in (names, *rows)) for index in range(len(table.columns))]
+    last = widths[-1] if table.columns[-1] in table.right else min(widths[-1], _FOLDED)
+    if sum(widths[:-1]) + 2 * len(widths) + last > console.width:
+        _blocks(table.title, names, rows)
+        return
     drawn = rich.table.Table(box=rich.box.SIMPLE_HEAD, title=table.title, title_justify="left", pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(column.upper(), justify="right" if column in table.right else "left", overflow="fold")
+    for name, column in zip(names, table.columns, strict=True):
+        justify: Literal["left", "right"] = "right" if column in table.right else "left"
+        drawn.add_column(name, justify=justify, overflow="fold", no_wrap=column != table.columns[-1])
     for row in rows:
         drawn.add_row(*(rich.text.Text(cell) for cell in row))
-    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    rich.console.Console(file=sys.stdout, highlight=False, color_system=colours).print(drawn)
+    console.print(drawn)
+
+
+def _blocks(title: str | None, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as a block of its own, as psql does where its terminal is too narrow."""
+    if title:
+        _print(printable(title), sys.stdout)
+    wide = max(len(name) for name in names)
+    for number, row in enumerate(rows):
+        if number:
+            _print("", sys.stdout)
+        for name, cell in zip(names, row, strict=True):
+            if cell != "-":
+                _print(f"{name.ljust(wide)}  {cell}", sys.stdout)

@@ -11,9 +11,10 @@ from backup_avro import layout
 from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.asking import asker, one_line
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, duration
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from backup_avro.pause import Pause
@@ -31,6 +32,8 @@ def pause(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     for_: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="How long; else 2 hours.")] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Until then, e.g. 2026-05-04T10:00:00Z.")
@@ -47,13 +50,11 @@ def pause(
     `tandem failover` is refused meanwhile, unless with --force. It needs the store alone: instances see it within a
     heartbeat.
     """
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.pausing import put  # noqa: PLC0415 - likewise
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     lasting = None if for_ is None else span("--for", for_)
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         if store.head(layout.claim_key(settings.pair, 1)) is None:
             output.warn(f"nothing is stored yet for pair {settings.pair} in {store.url}: no instance will begin to")

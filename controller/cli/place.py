@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backup_avro.errors import ConfigError
-from controller.cli.context import CONFIG_VARIABLE, invocation, load
+from controller.cli.context import load, read
 
 if TYPE_CHECKING:
     from backup_avro.head import Head
-    from sink.object_store import StoreSettings
+    from controller.config import Config
+    from sink.object_store import ObjectStore, StoreSettings
 
 RootOption = Annotated[str | None, typer.Option("--root", help="Store, instead of the configuration's store.root.")]
 PairOption = Annotated[str | None, typer.Option("--pair", help="Pair, instead of the configuration's.")]
@@ -39,6 +39,58 @@ ExpectHeadOption = Annotated[
 CheckpointOption = Annotated[str | None, typer.Option("--checkpoint", metavar="ID", help="Exactly this named cut.")]
 
 
+def of_store(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None = None,
+    pair: str | None = None,
+) -> Config:
+    """Return the configuration for a command that asks the store alone: nothing has to be said of Kafka and topics.
+
+    With `root` and `pair`, which win over it, no file is needed. Raises ConfigError.
+    """
+    options = {name: value for name, value in (("--root", root), ("--pair", pair)) if value is not None}
+    return read(context, config, overrides, options=options, store_alone=True).config
+
+
+def opened(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+) -> tuple[Config, ObjectStore]:
+    """Like `of_store`, and the store, opened to look at. Raises ConfigError and the store's errors."""
+    from controller.lookout import store_for_looking  # noqa: PLC0415 - S3 is slow to import
+
+    settings = of_store(context, config, overrides, root=root, pair=pair)
+    return settings, store_for_looking(settings, place="store.root" if root is None else "--root")
+
+
+def of_both(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    *,
+    root: str | None,
+    pair: str | None,
+    unless: str,
+) -> Config:
+    """Return the configuration for a command that asks the brokers too; `unless` says how to ask the store alone.
+
+    Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
+    """
+    if root is not None or pair is not None:
+        raise ConfigError(
+            f"--root and --pair go with {unless}: which brokers to ask is said by the configuration",
+            remedy="name a configuration with -c/--config instead",
+        )
+    return load(context, config, overrides)
+
+
 def backup(
     context: typer.Context,
     config: Path | None,
@@ -47,16 +99,11 @@ def backup(
     root: str | None,
     pair: str | None,
 ) -> tuple[str, StoreSettings, str, Mapping[str, Any] | None]:
-    """Return the store's root and settings, the pair, and the configured cluster (None: there is no configuration)."""
-    from sink.object_store import StoreSettings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    """Return the store's root and settings, the pair, and the configured cluster (None: none is)."""
+    from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    given = config or invocation(context).config or os.environ.get(CONFIG_VARIABLE) or overrides
-    if not given and root is not None and pair is not None:
-        return root, StoreSettings(), pair, None
-    from controller.wiring import store_settings  # noqa: PLC0415 - likewise
-
-    loaded = load(context, config, overrides)
-    return root or loaded.store.root, store_settings(loaded), pair or loaded.pair, loaded.kafka.reveal()
+    settings = of_store(context, config, overrides, root=root, pair=pair)
+    return settings.store.root, store_settings(settings), settings.pair, settings.kafka.reveal() or None
 
 
 def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:

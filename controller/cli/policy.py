@@ -12,6 +12,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import of_store
 from controller.roles.role import Role
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def s3(
     """
     from controller.roles.s3 import policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    loaded = load(context, config, overrides)
+    loaded = of_store(context, config, overrides)
     place = _place(loaded)
     own = (instance or loaded.instance) if role is Role.WRITER else None
     if instance is not None and role is not Role.WRITER:
@@ -76,7 +77,7 @@ def bucket(
     """
     from controller.roles.s3 import bucket_policy  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    loaded = load(context, config, overrides)
+    loaded = of_store(context, config, overrides)
     _show(bucket_policy(_place(loaded)), loaded.pair, None, output_)
 
 

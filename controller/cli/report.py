@@ -10,9 +10,10 @@ import typer
 
 from backup_avro.errors import ConfigError, RefusedError
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption, named
 from controller.cli.files import write_whole
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, opened
 
 if TYPE_CHECKING:
     from controller.config import Config
@@ -33,6 +34,8 @@ def report(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     html: Annotated[str, typer.Option("--html", metavar="FILE", help="Where the page goes; `-` is stdout.")],
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
 ) -> None:
@@ -42,12 +45,15 @@ def report(
     is alive, how far the logs are) is said to be unknown. Exit code 0 however healthy the pair is: the page says so. A
     file that exists is refused (exit code 5), unless --force is given.
     """
-    settings = load(context, config, overrides)
     target = None if html == _STDOUT else Path(html)
     if target is not None:
         _check(target, force=force)
-    with patience("reading the chains"):
-        shown = _content(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
+    try:
+        with patience("reading the chains"):
+            shown = _content(settings, store, named(context, config))
+    finally:
+        store.close()
     from controller.page.render import report as drawn  # noqa: PLC0415 - not needed for --help
 
     text = drawn(shown)
@@ -78,26 +84,18 @@ def _write(target: Path, data: bytes, *, force: bool) -> None:
         ) from error
 
 
-def _content(settings: Config) -> Content:
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+def _content(settings: Config, store: ObjectStore, config: Path | None) -> Content:
+    from controller.lookout import look  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from controller.page.content import content  # noqa: PLC0415 - likewise
     from controller.turns import turn_of  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
 
-    store = store_for_looking(settings)
-    try:
-        seen = look(settings, store, s3_only=True)
-        turns = [turn_of(generation) for generation in seen.generations if generation.seq]
-        over = _past(store, settings.pair, newest=seen.newest, known={g.number for g in seen.generations})
-        return content(
-            overview(seen),
-            me=None,
-            turns=[*over, *turns],
-            ran=outcomes.latest_of_each(store, settings.pair),
-        )
-    finally:
-        store.close()
+    seen = look(settings, store, s3_only=True)
+    turns = [turn_of(generation) for generation in seen.generations if generation.seq]
+    over = _past(store, settings.pair, newest=seen.newest, known={g.number for g in seen.generations})
+    ran = outcomes.latest_of_each(store, settings.pair)
+    return content(overview(seen), me=None, turns=[*over, *turns], ran=ran, config=config)
 
 
 def _past(store: ObjectStore, pair: str, *, newest: int, known: set[int]) -> list[Turn]:

@@ -8,9 +8,10 @@ import typer
 
 from controller.cli import output
 from controller.cli.asking import asker, one_line
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.pause import show
+from controller.cli.place import PairOption, RootOption, opened
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -21,6 +22,8 @@ def resume(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the store.")] = "",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -29,12 +32,10 @@ def resume(
     A turn that is overdue, a dead Active and a tainted generation are taken up at once. It is no error if the pair is
     not paused. It needs the store alone: instances see it within a heartbeat.
     """
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.pausing import current, put  # noqa: PLC0415 - likewise
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
         if current(store, settings.pair) is None:
             output.note(f"pair {settings.pair} is not paused")

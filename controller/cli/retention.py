@@ -13,9 +13,10 @@ from backup_avro.chain import iso
 from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
 from controller.cli.asking import asker
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.examples import examples
 from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import PairOption, RootOption, of_store
 from controller.cli.results import keep_outcome
 from controller.cli.sweep_shown import Shown, tell
 
@@ -36,6 +37,8 @@ def retention(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     execute: Annotated[bool, typer.Option("--execute", help="Carry the plan out; without it nothing changes.")] = False,
     older_than: Annotated[
         str | None,
@@ -95,7 +98,7 @@ def retention(
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
     from spark_jobs.sweep import sweeper  # noqa: PLC0415 - likewise
 
-    loaded = load(context, config, overrides)
+    loaded = of_store(context, config, overrides, root=root, pair=pair)
     sweep_rules = _sweep_rules(loaded, horizon, min_gain)
     rules = Rules(
         max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),

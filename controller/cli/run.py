@@ -11,7 +11,7 @@ import typer
 
 from backup_avro.errors import ExitCode
 from controller import log
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption, load, named
 from controller.cli.examples import examples
 
 app = typer.Typer()
@@ -57,7 +57,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     store = store_of(settings)
     # Probes are answered from the start: waiting for a broker is no reason to be restarted.
     health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
-    site = PageSource(settings)
+    site = PageSource(settings, config_file=named(context, config))
     metrics = page_of(settings)
     log.count_retries(lambda: metrics.tally.retried("store"))
     address = settings.http.address

@@ -1,13 +1,13 @@
-"""JSON Schemas of what `-o json` prints, made from the types of `documents`.
+"""JSON Schemas of what `-o json` prints and of what instances serve, made from the types of `documents`.
 
-`python -m controller.cli.schemas` writes them to docs/schemas, one file per command.
+`python -m controller.cli.schemas` writes them to docs/schemas, one file per command or path.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from controller.cli.documents import DOCUMENTS
+from controller.cli.documents import DOCUMENTS, SERVED
 from controller.cli.output import SCHEMA_VERSION, camel
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "schemas"
@@ -37,17 +37,23 @@ class _Printed(GenerateJsonSchema):
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return file name -> schema of all commands that print documents."""
-    return {f"{command.replace(' ', '-')}.json": schema(command) for command in DOCUMENTS}
+    """Return file name -> schema of all commands that print documents, and of all paths that serve one."""
+    printed = {f"{command.replace(' ', '-')}.json": schema(command) for command in DOCUMENTS}
+    served = {f"http{path.replace('/', '-')}.json": _schema(f"GET {path}", forms) for path, forms in SERVED.items()}
+    return printed | served
 
 
 def schema(command: str) -> dict[str, Any]:
     """Return the schema of what a command prints. KeyError if it prints no document."""
+    return _schema(f"tandem {command} -o json", DOCUMENTS[command])
+
+
+def _schema(title: str, documents: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     definitions: dict[str, Any] = {}
-    forms = [_document(kind, printed, definitions) for kind, printed in DOCUMENTS[command]]
+    forms = [_document(kind, printed, definitions) for kind, printed in documents]
     found: dict[str, Any] = {
         "$schema": _DIALECT,
-        "title": f"tandem {command} -o json",
+        "title": title,
         **(forms[0] if len(forms) == 1 else {"anyOf": forms}),
     }
     if definitions:

@@ -9,9 +9,10 @@ import typer
 
 from backup_avro.errors import ConfigError
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.files import write_whole
 from controller.cli.output import OutputFormat, OutputOption
+from controller.cli.place import of_store
 
 if TYPE_CHECKING:
     from backup_avro.signature import Signer
@@ -61,7 +62,7 @@ def show(
     from sink.object_store.signed import load_signer  # noqa: PLC0415 - likewise
 
     if file is None:
-        signer = load_signer(store_settings(load(context, config, overrides)))
+        signer = load_signer(store_settings(of_store(context, config, overrides)))
     else:
         signer = load_signer(StoreSettings(signing_key_file=str(file)))
     if signer is None:

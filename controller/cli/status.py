@@ -12,9 +12,10 @@ import typer
 
 from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
-from controller.cli.output import OutputFormat, OutputOption, Table, duration
+from controller.cli.context import ConfigOption, SetOption
+from controller.cli.output import OutputFormat, OutputOption, Table, Verdict, duration
 from controller.cli.patience import patience
+from controller.cli.place import PairOption, RootOption, of_both, opened
 from controller.cli.watching import looks
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _EVERY_S: Final = 2.0
 
 @app.command(
     epilog="\b\nExamples:\n  tandem status -c a.yaml\n  tandem status -o json | jq .restore\n  tandem status -w 5\n"
-    "  tandem status --s3-only"
+    "  tandem status --s3-only --root s3://bucket/prefix --pair orders"
 )
 def status(
     context: typer.Context,
@@ -44,6 +45,8 @@ def status(
     config: ConfigOption = None,
     overrides: SetOption = None,
     *,
+    root: RootOption = None,
+    pair: PairOption = None,
     watch: Annotated[bool, typer.Option("-w", "--watch", help="Look again and again, until Ctrl-C.")] = False,
     s3_only: Annotated[
         bool, typer.Option("--s3-only", help="Ask the store alone: nothing is said of instances and lag.")
@@ -63,8 +66,11 @@ def status(
 
     if seconds is not None and not watch:
         raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
-    settings = load(context, config, overrides)
-    store = store_for_looking(settings)
+    if s3_only:
+        settings, store = opened(context, config, overrides, root=root, pair=pair)
+    else:
+        settings = of_both(context, config, overrides, root=root, pair=pair, unless="--s3-only")
+        store = store_for_looking(settings)
     reader = ChainReader(store, settings.pair)
 
     def once() -> _Picture:
@@ -118,8 +124,8 @@ def _show(
     output.show(kind="Status", body=fields, output=form, tables=tables, stream=stream)
 
 
-def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | str]:
-    yield "\n".join(_headline(found))
+def _tables(found: Overview, *, s3_only: bool) -> Iterator[Table | Verdict | str]:
+    yield Verdict(text="\n".join(_headline(found)), line=1, good=found.healthy)
     if not s3_only and any(one.alive is not None for one in found.instances):
         yield Table(
             columns=("instance", "role", "heard", "process", "generation", "lag", "doing"),

@@ -16,7 +16,7 @@ from backup_avro.integers import number_in
 from backup_avro.layout import LAST_GENERATION
 from controller.cli import output
 from controller.cli.asking import asker
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.layout_options import (
     EmptyAsNullOption,
     IndexOption,
@@ -27,10 +27,9 @@ from controller.cli.layout_options import (
     PreferOption,
     reading,
     refuse_with,
-    refuse_without,
 )
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import ExpectHeadOption, RootOption, backup, expected
+from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, expected, of_both, of_store
 from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
@@ -95,6 +94,7 @@ def verify(
         typer.Option("--expect-head-from-topic", help="The same with what the instances have published on Kafka."),
     ] = False,
     root: RootOption = None,
+    pair: PairOption = None,
     layout: LayoutOption = Layout.TANDEM,
     empty_as_null: EmptyAsNullOption = False,
     instance: InstanceOption = None,
@@ -131,6 +131,7 @@ def verify(
                 "--require-signature": require_signature,
                 "--expect-head": expect_head,
                 "--expect-head-from-topic": expect_head_from_topic,
+                "--pair": pair,
             }
         )
         place, settings, _, _ = backup(context, config, overrides, root=root, pair=PAIR)
@@ -138,7 +139,6 @@ def verify(
         if not verify_files(address, names or None, master, output_, index=index):
             raise typer.Exit(ExitCode.UNHEALTHY)
         return
-    refuse_without({"--root": root})
     _refuse_mixtures(
         {
             "--against-topic": against_topic,
@@ -150,7 +150,10 @@ def verify(
         heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
-    loaded = load(context, config, overrides)
+    if against_topic or expect_head_from_topic or repair:
+        loaded = of_both(context, config, overrides, root=root, pair=pair, unless="what the store alone answers")
+    else:
+        loaded = of_store(context, config, overrides, root=root, pair=pair)
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:

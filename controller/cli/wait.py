@@ -10,9 +10,10 @@ import typer
 
 from backup_avro.errors import TimedOutError
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, duration
+from controller.cli.place import PairOption, RootOption, of_both, of_store
 from controller.cli.watching import looks
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _EVERY_S: Final = 1.0
+_OF_STORE: Final = "complete, generation=N and cleared=N"
 _TELL_S: Final = 10.0
 
 
@@ -39,6 +41,8 @@ def wait(
         typer.Option("--for", metavar="CONDITION", help="What to wait for; may be repeated, then all must hold."),
     ],
     timeout: Annotated[str, typer.Option("--timeout", metavar="DURATION", help="Longest time to wait.")] = "10m",
+    root: RootOption = None,
+    pair: PairOption = None,
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     r"""Wait until the pair is as it should be.
@@ -50,8 +54,9 @@ def wait(
     cleared=N           generation N is cleared, but for what is kept
     role=INSTANCE:ROLE  an instance is alive as Active, Passive or Catch-up
 
-    Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said. A store that
-    stops to answer meanwhile is waited for; one that never answered is an error.
+    steady and role=… ask the brokers too; for the others the store is enough, and --root with --pair instead of a
+    configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
+    A store that stops to answer meanwhile is waited for; one that never answered is an error.
     """
     from controller.goals import parse  # noqa: PLC0415 - Kafka and S3 are slow to import
     from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
@@ -59,13 +64,16 @@ def wait(
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
 
     wait_s = span("--timeout", timeout).total_seconds()
-    settings = load(context, config, overrides)
+    settings = of_store(context, config, overrides, root=root, pair=pair)
     goals = [parse(text, settings.instances) for text in for_]
-    store = store_for_looking(settings)
+    s3_only = all(goal.of_store for goal in goals)
+    if not s3_only:
+        settings = of_both(context, config, overrides, root=root, pair=pair, unless=_OF_STORE)
+    store = store_for_looking(settings, place="store.root" if root is None else "--root")
     reader = ChainReader(store, settings.pair)
     began = time.monotonic()
     try:
-        lacking = _follow(lambda: overview(look(settings, store, reader=reader)), goals, wait_s)
+        lacking = _follow(lambda: overview(look(settings, store, s3_only=s3_only, reader=reader)), goals, wait_s)
     finally:
         store.close()
     took_s = time.monotonic() - began

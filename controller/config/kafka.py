@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Self
 
-from pydantic import ConfigDict, RootModel, SecretStr, model_validator
+from pydantic import ConfigDict, RootModel, SecretStr, ValidationInfo, model_validator
 
 from controller.config import rules
 from controller.config.values import Secret
@@ -77,8 +77,9 @@ class KafkaProperties(RootModel[dict[str, str | bool | int | Secret]]):
         return typed
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        rules.refuse(rules.bootstrap_servers(self.root.get("bootstrap.servers")))
+    def _check(self, info: ValidationInfo) -> Self:
+        required = not rules.asks_store_alone(info)
+        rules.refuse(rules.bootstrap_servers(self.root.get("bootstrap.servers"), required=required))
         return self
 
     def __getitem__(self, key: str) -> str | bool | int | SecretStr:

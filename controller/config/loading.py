@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -21,6 +22,9 @@ _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
 _LARGEST_SECRET: Final = 1024 * 1024
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
 _NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
+_NO_PLACE: Final = (
+    f"say where the backup is with --root and --pair, or by a file: -c/--config or TANDEM_CONFIG; {_REMEDY}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +55,18 @@ def read(
     environ: Mapping[str, str],
     overrides: Iterable[str] = (),
     *,
+    options: Mapping[str, str] = MappingProxyType({}),
+    store_alone: bool = False,
     hostname: Callable[[], str] = socket.gethostname,
 ) -> Loaded:
     """Like `load`, with the origin of each value.
 
     Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
-    or -1 leaves `instance` empty: jobs that serve the whole pair share the file. Raises ConfigError.
+    or -1 leaves `instance` empty: jobs that serve the whole pair share the file. `options` are values of options that
+    stand for a key (`sources.OPTIONS`) and win over all. With `store_alone` nothing has to be said of Kafka and topics.
+    Raises ConfigError.
     """
-    layers = [sources.from_environment(environ), sources.from_flags(overrides)]
+    layers = [sources.from_environment(environ), sources.from_flags(overrides), sources.from_options(options)]
     if path is not None:
         layers.insert(0, sources.from_yaml(_read_text(path), str(path)))
     for layer in layers:
@@ -72,7 +80,7 @@ def read(
     _resolve_instance(merged, hostname)
     config = None
     try:
-        config = Config.model_validate(_tree(merged))
+        config = Config.model_validate(_tree(merged), context={rules.STORE_ALONE: store_alone})
     except ValidationError as error:
         broken = {problem.partition(": ")[2].partition(":")[0] for problem in problems}
         for details in error.errors(include_url=False):
@@ -80,7 +88,9 @@ def read(
                 continue  # follows from another error
             problems += [line for key, line in _lines(details, merged) if key not in broken]
     if config is None or problems:
-        raise _error(list(dict.fromkeys(problems)), remedy=_REMEDY if path is not None else _NO_FILE)
+        complete = path is not None or len(options) == len(sources.OPTIONS)
+        remedy = _REMEDY if complete else _NO_PLACE if store_alone else _NO_FILE
+        raise _error(list(dict.fromkeys(problems)), remedy=remedy)
     origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
     return Loaded(config=config, origins=origins)
 
@@ -219,7 +229,7 @@ def _line(path: Path, index: int | None, text: str, merged: Mapping[Path, Settin
     place = setting.places[index] if index is not None and index < len(setting.places) else setting.origin.place
     value = setting.value[index] if index is not None and isinstance(setting.value, tuple) else setting.value
     quoted = f'"{value}" ' if repeat and isinstance(value, str) and _may_show(path, value) else ""
-    key = dotted(path) if place != f"--set {dotted(path)}" else ""
+    key = dotted(path) if place not in {f"--set {dotted(path)}", *sources.OPTIONS} else ""
     return f"{place}: {key}: {quoted}{text}" if key else f"{place}: {quoted}{text}"
 
 

@@ -11,7 +11,16 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from backup_avro.errors import ConfigError
 from controller.config import rules
@@ -56,8 +65,9 @@ class TopicsSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
-        rules.refuse(rules.topics(self.include, self.expressions, self.exclude))
+    def _check(self, info: ValidationInfo) -> Self:
+        required = not rules.asks_store_alone(info)
+        rules.refuse(rules.topics(self.include, self.expressions, self.exclude, required=required))
         return self
 
     @property

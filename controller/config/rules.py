@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from backup_avro import layout
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Problem: TypeAlias = tuple[str, str]
 
 PROBLEMS: Final = "problems"
+STORE_ALONE: Final = "store_alone"
+"""In the context of a validation: only the store is asked, so what is said of Kafka and topics may be missing."""
 RESERVED_PREFIX: Final = "_compacted_log_backup_"
 _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 """The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
@@ -53,9 +56,16 @@ def is_reserved(topic: str) -> bool:
     return topic in _INTERNAL or topic.startswith(RESERVED_PREFIX) or _DRILL.fullmatch(topic) is not None
 
 
-def topics(include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str]) -> Iterator[Problem]:
-    """Check that something is guarded and nothing is both listed and excluded."""
-    if not include and not patterns:
+def asks_store_alone(info: ValidationInfo) -> bool:
+    """Whether STORE_ALONE is in the context."""
+    return isinstance(info.context, dict) and bool(info.context.get(STORE_ALONE))
+
+
+def topics(
+    include: Sequence[str], patterns: Sequence[str], exclude: Sequence[str], *, required: bool = True
+) -> Iterator[Problem]:
+    """Check that something is guarded, if that is required, and nothing is both listed and excluded."""
+    if required and not include and not patterns:
         yield "topics", "guards nothing; list topics in topics.include, or regular expressions in topics.patterns"
     for name in include:
         if is_reserved(name):
@@ -167,11 +177,12 @@ def host_and_port(listen: str) -> tuple[str, int]:
     return bare, int(port)
 
 
-def bootstrap_servers(servers: object) -> Iterator[Problem]:
+def bootstrap_servers(servers: object, *, required: bool = True) -> Iterator[Problem]:
     """Check the one Kafka property that must be there."""
     path = "kafka.bootstrap.servers"
     if servers is None:
-        yield path, "required; name at least one broker as host:port"
+        if required:
+            yield path, "required; name at least one broker as host:port"
         return
     for server in str(servers).split(","):
         host, colon, port = server.strip().removeprefix("PLAINTEXT://").rpartition(":")

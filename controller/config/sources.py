@@ -32,6 +32,8 @@ OTHER_VARIABLES: Final = {
     "TANDEM_DEBUG": "`1` prints tracebacks, like `--debug`",
     "TANDEM_KAFKA_JARS": "folder of the Kafka jars for the sandbox",
 }
+OPTIONS: Final = {"--root": ("store", "root"), "--pair": ("pair",)}
+"""Options that stand for a key."""
 # Kubernetes puts these into every pod for a Service named `tandem` or `tandem-…`.
 _SERVICE_LINK: Final = re.compile(
     r"TANDEM_((?!.*__).*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -294,6 +296,16 @@ def from_flags(overrides: Iterable[str]) -> Found:
             found.problems.append(f"--set {unknown_key(path)}")
     found.settings = list(settings.values())
     return found
+
+
+def from_options(given: Mapping[str, str]) -> Found:
+    """Take in the values of options that stand for a key; `given` has names of OPTIONS."""
+    return Found(
+        settings=[
+            Setting(path=OPTIONS[name], value=value, origin=Origin(kind=Kind.FLAG, place=name))
+            for name, value in given.items()
+        ]
+    )
 
 
 def _text(text: str, path: Path, origin: Origin, found: Found) -> None:

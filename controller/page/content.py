@@ -6,8 +6,9 @@ import heapq
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import PurePath
 from typing import Final
 
 from backup_avro.outcome import Outcome, OutcomeKind
@@ -112,20 +113,32 @@ def content(
     turns: Sequence[Turn],
     ran: Mapping[OutcomeKind, Outcome | None] | None,
     freshness: Sequence[Freshness] = (),
+    config: PurePath | None = None,
 ) -> Content:
-    """Return the page of what was found. `ran` is None if the last runs are not known."""
+    """Return the page of what was found. `ran` is None if the last runs are not known.
+
+    `config` is the file that commands are to be called with; None: they find it by themselves.
+    """
     active = _active(found)
+    runs = () if ran is None else tuple(_run(kind, one) for kind, one in ran.items())
     return Content(
         pair=found.pair,
         me=me,
         found=found,
         tiles=tuple(_tiles(found, active)),
         timeline=timeline(turns, [one.instance for one in found.instances], found.at),
-        needs=tuple(_needs(found, active)),
+        needs=tuple(replace(one, command=_called(one.command, config)) for one in _needs(found, active)),
         partitions=None if active is None else _partitions(active),
-        runs=() if ran is None else tuple(_run(kind, one) for kind, one in ran.items()),
+        runs=tuple(replace(one, command=_called(one.command, config)) for one in runs),
         freshness=tuple(freshness),
     )
+
+
+def _called(command: str, config: PurePath | None) -> str:
+    """Return a command with the configuration, if it is one of ours."""
+    if config is None or not command.startswith("tandem "):
+        return command
+    return f"{command} -c {shlex.quote(str(config))}"
 
 
 def _active(found: Overview) -> GenerationStatus | None:
@@ -220,7 +233,7 @@ def _tainted(one: GenerationStatus, newer: Sequence[GenerationStatus]) -> Need:
     return Need(
         title=f"Generation {one.number} is tainted",
         text=f"{some(one.tainted)}. What came before stays restorable. {cure}",
-        command=f"tandem failover {'--force ' if newer else ''}-c tandem.yaml --reason tainted",
+        command=f"tandem failover {'--force ' if newer else ''}--reason tainted",
     )
 
 
@@ -239,7 +252,7 @@ def _held_back(hanging: Sequence[PositionStatus]) -> Iterator[Need]:
         yield Need(
             title=f"Open transactions hold back {len(held) - FEW:,} partitions more",
             text="The document has all of them.",
-            command="tandem status -c tandem.yaml -o json",
+            command="tandem status -o json",
         )
 
 
@@ -253,13 +266,13 @@ def _kept(generation: GenerationStatus) -> Iterator[Need]:
             title=f"Generation {generation.number} keeps {topic} until it is released",
             text=f"Why: {parts[0].kept}. {len(parts)} partition{'s' if len(parts) != 1 else ''}: "
             f"{some(str(one.partition) for one in parts)}. The command says first what is lost.",
-            command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)} -c tandem.yaml",
+            command=f"tandem release {shlex.quote(topic)} --topic-id {shlex.quote(topic_id)}",
         )
     if len(lives) > FEW:
         yield Need(
             title=f"Generation {generation.number} keeps {len(lives) - FEW:,} topics more",
             text="The document has all of them.",
-            command="tandem status -c tandem.yaml -o json",
+            command="tandem status -o json",
         )
 
 
@@ -295,7 +308,7 @@ def _words(one: PositionStatus) -> Iterator[str]:
 
 
 def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
-    command = f"tandem {kind.value} -c tandem.yaml"
+    command = f"tandem {kind.value}"
     if kind is OutcomeKind.RETENTION:  # a plan alone leaves no result
         command += " --execute"
     if one is None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Final, Protocol
 
 from backup_avro.outcome import Outcome, OutcomeKind
@@ -66,8 +67,10 @@ class _Beside:
 class PageSource:
     """Makes answers to `/` and `/history`; safe to call from many threads. Until `show` they say that it starts."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, config_file: PurePath | None = None) -> None:
+        """`config_file` is what commands on the page are to be called with; None: they find it by themselves."""
         self._config = config
+        self._config_file = config_file
         self._me = config.require_instance()
         self._watched: Watched | None = None
         self._store: ObjectStore | None = None
@@ -152,6 +155,7 @@ class PageSource:
         return content(
             overview(seen),
             me=self._me,
+            config=self._config_file,
             turns=[
                 *(turn for turn in over if turn.generation not in live),
                 *(turn_of(generation) for generation in view.generations if generation.seq),

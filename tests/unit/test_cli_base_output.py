@@ -142,6 +142,53 @@ def test_tables_on_a_terminal_are_drawn_but_hold_the_same(monkeypatch: pytest.Mo
     assert "─" in text
 
 
+WIDE = Table(
+    columns=("name", "a middle one", "size", "what happens"),
+    rows=[("orders", "x" * 20, 7, "words that take more than the rest of the line has"), ("b", None, 12, "nothing")],
+    right=frozenset({"size"}),
+)
+
+
+def on_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int, *tables: Table | output.Verdict | str, colours: bool = False
+) -> str:
+    """What a terminal so wide gets."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if not colours:
+        monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    output.show(kind="X", body={}, output=OutputFormat.TABLE, tables=tables)
+    return terminal.getvalue()
+
+
+def test_the_last_column_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers and names stay whole; a text at the end goes on below itself."""
+    lines = on_terminal(monkeypatch, 70, WIDE).splitlines()
+    assert all(len(line.rstrip()) <= 70 for line in lines)
+    assert any("orders" in line and "x" * 20 in line and "words that take" in line for line in lines)
+    assert any(line.startswith(" " * 30) and "line has" in line for line in lines)
+
+
+def test_a_narrow_terminal_gets_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can't be folded is told line by line, and what there is not is left out."""
+    lines = on_terminal(monkeypatch, 50, WIDE).splitlines()
+    assert lines[:2] == ["NAME          orders", "A MIDDLE ONE  " + "x" * 20]
+    assert lines[4:] == ["", "NAME          b", "SIZE          12", "WHAT HAPPENS  nothing"]
+    numbers = Table(columns=("name", "size"), rows=[("x" * 30, "1" * 30)], right=frozenset({"size"}))
+    assert on_terminal(monkeypatch, 50, numbers) == f"NAME  {'x' * 30}\nSIZE  {'1' * 30}\n"
+
+
+def test_a_verdict_has_its_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line of several is green or red, where colours are wanted."""
+    good = output.Verdict(text="pair x\nHEALTHY\nmore", line=1, good=True)
+    assert on_terminal(monkeypatch, 80, good, colours=True) == "pair x\n\x1b[32;1mHEALTHY\x1b[0m\nmore\n"
+    bad = output.Verdict(text="pair x\nUNHEALTHY\nmore", line=1, good=False)
+    assert on_terminal(monkeypatch, 80, bad, colours=True) == "pair x\n\x1b[31;1mUNHEALTHY\x1b[0m\nmore\n"
+    assert on_terminal(monkeypatch, 80, bad) == "pair x\nUNHEALTHY\nmore\n"
+
+
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal messages are painted, unless NO_COLOR is set."""
     monkeypatch.setenv("TERM", "xterm")

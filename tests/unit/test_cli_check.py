@@ -21,9 +21,10 @@ from sights import listening, message, sight
 from backup_avro import layout
 from backup_avro.coordination import Event
 from backup_avro.outcome import Outcome, OutcomeKind
-from controller.check import Limits, Report, Severity, check, line
+from controller.check import Limits, Report, Severity, check, connections, line
 from controller.cli.main import run
 from controller.errand import Errand, left_behind
+from controller.key_use import KeySight
 from controller.overview import overview
 from controller.sighting import Gap
 from controller.verdict import Fault
@@ -141,6 +142,46 @@ def test_a_lag_that_is_not_known_is_no_lag_of_nothing(store: ObjectStore) -> Non
     )
     assert found.findings[0].remedy.startswith("check the brokers")
     assert "the brokers were not asked" in judged(store, Limits(lag_warning=5)).findings[0].message
+
+
+def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> None:
+    """After an installation: what answers counts, not how far the first backup is."""
+    found = connections(sight(store, heard_s={}, topics=[ORDERS]), KeySight(uses=()))
+    assert line(found) == (
+        "OK - pair shop: the store and the brokers answer, 1 topics with 2 partitions are guarded|topics=1 partitions=2"
+    )
+    Backup.claim(store, topics=[ORDERS]).commit(records("orders", 0, range(100)))  # it reads still
+    assert connections(sight(store, heard_s={"a": 500.0}, topics=[ORDERS])).severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("seen", "keys", "fault"),
+    [
+        ({"gaps": (Gap(message="nothing is known of the brokers", remedy=None),)}, None, Fault.NOT_KNOWN),
+        ({"topics": [ORDERS], "missing": ["order"]}, None, Fault.TOPIC_MISSING),
+        ({"topics": []}, None, Fault.TOPIC_MISSING),
+        ({"topics": [ORDERS], "cluster_id": "other"}, None, Fault.WRONG_CLUSTER),
+        ({"topics": [ORDERS]}, KeySight(uses=(), unreadable="no such file"), None),
+    ],
+)
+def test_what_does_not_answer_is_critical(
+    store: ObjectStore, seen: dict[str, object], keys: KeySight | None, fault: Fault | None
+) -> None:
+    """Each of it alone, although a complete backup is there and all else is well."""
+    completed(store)
+    found = connections(sight(store, **seen), keys)  # type: ignore[arg-type]  # as `sight` has it
+    assert (found.severity, [one.fault for one in found.findings]) == (Severity.CRITICAL, [fault])
+
+
+def test_connections_on_the_command_line(store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Brokers that are not there are CRITICAL, where a check without it is OK; limits have no meaning."""
+    completed(store)
+    assert run(["check", "-c", config, "--timeout", "20"]) == 0
+    assert run(["check", "-c", config, "--timeout", "20", "--connections"]) == 2
+    assert "CRITICAL - nothing is known of" in capsys.readouterr().out
+    for other in (("--s3-only",), ("--lag-warning", "5")):
+        assert run(["check", "-c", config, "--connections", *other]) == 3
+        assert "--connections goes without --s3-only and limits" in capsys.readouterr().err
 
 
 def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:

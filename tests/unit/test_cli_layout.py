@@ -48,7 +48,7 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
         (("verify", *ROOT, "--sample", "5%"), "--sample goes without --layout connector"),
         (("verify", *ROOT, "--against-topic"), "--against-topic goes without --layout connector"),
         (("verify", *ROOT, "--repair"), "--repair goes without --layout connector"),
-        (("verify", "--root", "file:///x"), "--root goes with --layout connector"),
+        (("verify", *ROOT, "--pair", "x"), "--pair goes without --layout connector"),
         (("verify", *ROOT, "--topics", "order"), "holds no files of the topics that are asked for"),
         (("records", *ROOT, "--topic", "orders", "--key", "k", "--generation", "1"), "--generation goes without"),
         (("export", *ROOT, "--format", "jsonl", "--to", "/x", "--at", "2026-05-04T10:00:00Z"), "--at goes without"),

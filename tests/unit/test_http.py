@@ -7,12 +7,19 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from backup_avro.errors import ConfigError
 from controller.http import Health, serve
+from controller.instance_state import InstanceState, PipelineState
 from controller.observation import Role
+from sink.pipeline import Phase
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 class Picture:
@@ -20,7 +27,11 @@ class Picture:
 
     def __init__(self) -> None:
         self.health = Health(
-            role=Role.PASSIVE, ready=True, ticked_s=0.1, alive_within_s=60.0, status={"pair": "p", "role": "Passive"}
+            role=Role.PASSIVE,
+            ready=True,
+            ticked_s=0.1,
+            alive_within_s=60.0,
+            state=InstanceState(pair="p", instance="a", incarnation="i", role=Role.PASSIVE),
         )
 
 
@@ -62,17 +73,48 @@ def test_probes(served: tuple[str, Picture], path: str, health: tuple[Role, bool
     """Each probe asks one thing: does the loop turn, is the role known, which role is it."""
     url, picture = served
     role, ready, ticked_s = health
-    picture.health = Health(role=role, ready=ready, ticked_s=ticked_s, alive_within_s=60.0, status={})
+    picture.health = replace(picture.health, role=role, ready=ready, ticked_s=ticked_s)
     code, text = get(url + path + "?from=kubelet")
     assert code == status
     assert role.value in text
 
 
 def test_status_is_json_and_other_paths_say_what_there_is(served: tuple[str, Picture]) -> None:
-    """The status is a document; a wrong path names the right ones."""
-    url, _ = served
+    """The status is a document like those of commands; a wrong path names the right ones."""
+    url, picture = served
+    pipeline = PipelineState(
+        generation=3,
+        phase=Phase.READING,
+        partitions=2,
+        base_remaining=5,
+        lag_records=7,
+        records=11,
+        bytes=13,
+        commits=17,
+        trouble=("slow",),
+        error=None,
+    )
+    state = replace(picture.health.state, ready=True, pipelines=(pipeline,), rolled_back=("3:1:abc",))
+    picture.health = replace(picture.health, state=state)
     code, text = get(url + "/status")
-    assert (code, json.loads(text)["pair"]) == (200, "p")
+    found = json.loads(text)
+    assert (code, found["schemaVersion"], found["kind"], found["role"]) == (200, 1, "Instance", "Passive")
+    assert found["rolledBack"] == ["3:1:abc"]
+    assert found["pipelines"] == [
+        {
+            "generation": 3,
+            "phase": "reading",
+            "partitions": 2,
+            "baseRemaining": 5,
+            "lagRecords": 7,
+            "records": 11,
+            "bytes": 13,
+            "commits": 17,
+            "trouble": ["slow"],
+            "error": None,
+        }
+    ]
+    jsonschema.validate(found, json.loads((SCHEMAS / "http-status.json").read_text()))
     code, text = get(url + "/metricz")
     assert code == 404
     assert "/livez" in text

@@ -14,9 +14,11 @@ import pytest
 from controller import http_server
 from controller.http import Health, serve
 from controller.http_server import CONNECTIONS, REQUEST_BYTES, Answer
+from controller.instance_state import InstanceState
 from controller.observation import Role
 
-HEALTH = Health(role=Role.PASSIVE, ready=True, ticked_s=0.1, alive_within_s=60.0, status={"pair": "p"})
+STATE = InstanceState(pair="p", instance="a", incarnation="i")
+HEALTH = Health(role=Role.PASSIVE, ready=True, ticked_s=0.1, alive_within_s=60.0, state=STATE)
 HEAD = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 
 

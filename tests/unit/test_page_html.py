@@ -7,6 +7,7 @@ import hashlib
 import re
 import secrets
 from dataclasses import replace
+from pathlib import PurePath
 
 import pytest
 from build_backup import Backup, TopicSpec, records
@@ -95,13 +96,28 @@ def test_steady(store: MemoryStore) -> None:
     assert rows["1"][1:4] == ["a", "COMPLETE", "2 of 2"]
     assert rows["1"][6] == "2.0", "twenty records are kept, the first reading found ten"
     assert told.texts("code")[-3:] == [
-        "tandem verify -c tandem.yaml",
-        "tandem drill -c tandem.yaml",
-        "tandem retention -c tandem.yaml --execute",
+        "tandem verify",
+        "tandem drill",
+        "tandem retention --execute",
     ]
     assert "verify never run" in told.text
     assert "Chains: 2s old" in told.text
     assert "Active for" in told.text, "the turns are told in words too"
+
+
+def test_commands_are_those_of_who_reads_them(store: MemoryStore) -> None:
+    """Where TANDEM_CONFIG names the file they need none; else they have the one that was named, and only ours do."""
+    built(store).taint("orders", 0, 20, reason="read too late")
+    seen = sight(
+        store, listener=heard(store, held="orders-1"), topics=[ORDERS], ends={("orders", 0): 25, ("orders", 1): (3, 9)}
+    )
+    told = drawn(seen, config=PurePath("/etc/my tandem.yaml"))
+    commands = told.texts("code")
+    assert "tandem failover --reason tainted -c '/etc/my tandem.yaml'" in commands
+    assert "tandem verify -c '/etc/my tandem.yaml'" in commands
+    others = [command for command in commands if command.startswith("kafka-transactions")]
+    assert others
+    assert not [command for command in others if "tandem.yaml" in command]
 
 
 def test_catch_up(store: MemoryStore) -> None:
@@ -154,14 +170,14 @@ def test_tainted(store: MemoryStore) -> None:
     backup.taint("orders", 1, 4, reason="read 90000 s after it was last at head")
     told = drawn(sight(store, listener=heard(store), topics=[ORDERS]))
     assert "Generation 1 is tainted" in told.texts("h3")
-    assert "tandem failover -c tandem.yaml --reason tainted" in told.texts("code")
+    assert "tandem failover --reason tainted" in told.texts("code")
     first = next(row for row in told.rows() if row[0].startswith("orders"))
     assert first[0] == "orders-1 tainted from offset 4: read 90000 s after it was last at head"
     assert "this asks for it now" in told.text
     Backup.claim(store, topics=[ORDERS], number=2, instance="b")
     again = drawn(sight(store, listener=heard(store), topics=[ORDERS]))
     assert "Generation 2 is being built in its place" in again.text
-    assert "tandem failover --force -c tandem.yaml --reason tainted" in again.texts("code")
+    assert "tandem failover --force --reason tainted" in again.texts("code")
     assert "1 tainted" in [text.strip() for text in told.texts("text")]
     assert "Restorable" in told.text
     assert " tainted up to " in told.text
@@ -203,7 +219,7 @@ def test_kept_until_released(store: MemoryStore) -> None:
     told = drawn(sight(store, listener=heard(store, "Passive", "Active"), topics=[ORDERS]))
     assert "Generation 1 keeps gone until it is released" in told.texts("h3")
     assert "the cluster no longer has it. 4 partitions: 0, 1, 2 and 1 more" in told.text
-    assert f"tandem release gone --topic-id {old.key('gone', 0).topic_id} -c tandem.yaml" in told.texts("code")
+    assert f"tandem release gone --topic-id {old.key('gone', 0).topic_id}" in told.texts("code")
     assert "kept in part" in told.texts("li")
 
 
