@@ -235,7 +235,7 @@ def test_jobs_get_their_arguments() -> None:
     assert arguments["retention"] == ["retention", "--execute", "--horizon", "7d", "--master", "local[4,4]"]
     drill = ["drill", "--topics", "customers", "--master", "local[2,4]", "--replication-factor", "1"]
     assert arguments["drill"] == drill
-    assert arguments["check"] == ["check"]
+    assert arguments["check"] == ["check", "--connections", "--timeout", "60"]
 
 
 def test_jobs_of_many_pairs_do_not_start_at_once() -> None:
@@ -246,13 +246,39 @@ def test_jobs_of_many_pairs_do_not_start_at_once() -> None:
 
 
 def test_a_restore_has_a_name_per_revision() -> None:
-    """A Job can't be changed: each upgrade makes a new one, unless it is given a name."""
+    """A Job can't be changed: each upgrade makes a new one."""
     plain = one(render(MATRIX["restore"]), "Job")
-    named = one(render(single(restore={"enabled": True, "id": "may", "args": ["--suffix", ".x"]})), "Job")
     assert plain["metadata"]["name"] == "acme-tandem-orders-restore-1"
-    assert named["metadata"]["name"] == "acme-tandem-orders-restore-may"
+    assert plain["spec"]["ttlSecondsAfterFinished"] > 0
     pod = plain["spec"]["template"]["spec"]
     assert container(pod)["args"] == ["restore", "--suffix", ".restored", "--master", "local[2,4]"]
+
+
+@pytest.mark.parametrize("mode", ["local", "operator"])
+def test_a_restore_with_an_id_is_made_once(mode: str) -> None:
+    """An upgrade that changes nothing of it leaves it alone, one that does makes another: it can't be changed."""
+
+    def named(**more: object) -> tuple[str, dict[str, Any]]:
+        values = single(spark={"mode": mode}, restore={"enabled": True, "id": "may", "args": ["--suffix", ".x"]} | more)
+        found = one(render(values), "Job" if mode == "local" else "SparkApplication")
+        return found["metadata"]["name"], found["spec"]
+
+    name, spec = named()
+    assert re.fullmatch("acme-tandem-orders-restore-may-[0-9a-f]{5}", name)
+    assert named() == (name, spec)
+    assert named(args=["--suffix", ".y"])[0] != name
+    assert not {"ttlSecondsAfterFinished", "timeToLiveSeconds"} & spec.keys()  # gone, an upgrade would make it anew
+
+
+def test_names_of_restores_fit() -> None:
+    """Whatever the names of release and pair are: pods are found by a label with the Job's name."""
+    values = single(
+        name="a-pair-whose-name-has-no-end-that-anybody-has-ever-seen",
+        restore={"enabled": True, "id": "z" * 12, "args": ["--yes"]},
+    )
+    name = one(render(values), "Job")["metadata"]["name"]
+    assert len(name) <= 63
+    assert re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", name)
 
 
 def test_the_network_policy_lets_out_what_the_configuration_names() -> None:

@@ -75,6 +75,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         single(config={"shutdown": {"grace": "2m"}}, terminationGracePeriodSeconds=60),
         "terminationGracePeriodSeconds: 60 is less than 5 s longer than config.shutdown.grace (120s)",
     ),
+    "a budget that the pod does not hold": (
+        single(config={"memory": {"budget": "1GB"}}),
+        "pairs[0] (orders): resources.limits.memory: 1Gi leaves less than 128Mi beside config.memory.budget (1GB)",
+    ),
+    "a budget in bytes": (
+        single(config={"memory": {"budget": "160000000"}}, resources={"limits": {"memory": "200M"}}),
+        "resources.limits.memory: 200M leaves less than 128Mi beside config.memory.budget (160000000)",
+    ),
+    "a limit for the default budget": (
+        single(resources={"limits": {"memory": "256Mi"}}),
+        "resources.limits.memory: 256Mi leaves less than 128Mi beside config.memory.budget (160MiB)",
+    ),
     "one account made twice": (
         {"pairs": [pair("one", serviceAccount={"name": "x"}), pair("two", serviceAccount={"name": "x"})]},
         "pairs[1] (two): serviceAccount.name: pairs[0] (one) makes x already",

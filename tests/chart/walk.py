@@ -127,7 +127,7 @@ until curl -sf http://127.0.0.1:18082/readyz > /dev/null; do sleep 1; done""",
     ),
     Step(
         title="What a monitor asks",
-        says="One line and an exit code, as plugins of Nagios give them; `helm test` runs the same.",
+        says="One line and an exit code, as plugins of Nagios give them; `helm test` runs it with `--connections`.",
         command="tandem check --lag-critical 100000 --commit-age-critical 1h",
     ),
     Step(

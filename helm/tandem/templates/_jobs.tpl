@@ -33,7 +33,10 @@
 {{- define "tandem.jobSpec" -}}
 backoffLimit: {{ .job.backoffLimit }}
 activeDeadlineSeconds: {{ .job.activeDeadlineSeconds }}
+{{- /* A restore with an id stays: an upgrade would make it anew once it is gone. */}}
+{{- if not (and (eq .component "restore") .job.id) }}
 ttlSecondsAfterFinished: {{ .job.ttlSecondsAfterFinished }}
+{{- end }}
 # 2: usage or configuration, 3: a mismatch, 5: refused for safety. Another run would end the same way.
 podFailurePolicy:
   rules:
@@ -66,6 +69,19 @@ template:
           {{- toYaml .job.resources | nindent 10 }}
     volumes:
       {{- include "tandem.volumes" (set . "tmp" .job.tmp) | nindent 6 }}
+{{- end -}}
+
+{{/* The name of a restore, at most 63 characters; `spec` is what it does: something else, in an upgrade, is another one. */}}
+{{- define "tandem.restoreName" -}}
+{{- $which := .root.Release.Revision | toString -}}
+{{- if .job.id -}}
+{{- $which = printf "%s-%s" .job.id (sha256sum .spec | trunc 5) -}}
+{{- end -}}
+{{- $name := printf "%s-restore-%s" .fullname $which -}}
+{{- if gt (len $name) 63 -}}
+{{- $name = printf "%s-%s" ($name | trunc 54 | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- end -}}
+{{- $name -}}
 {{- end -}}
 
 {{/* What the pods of all jobs have, whoever makes them. */}}

@@ -26,7 +26,10 @@ imagePullSecrets:
 mainApplicationFile: local:///opt/tandem/main.py
 arguments:
   {{- include "tandem.arguments" . | nindent 2 }}
+{{- /* As in _jobs.tpl. */}}
+{{- if not (and (eq .component "restore") .job.id) }}
 timeToLiveSeconds: {{ .job.ttlSecondsAfterFinished }}
+{{- end }}
 restartPolicy:
   {{- if .job.backoffLimit }}
   type: OnFailure

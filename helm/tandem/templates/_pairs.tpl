@@ -87,6 +87,12 @@ templates take false, 0 and "" for not given.)
 {{- if lt (subf .settings.terminationGracePeriodSeconds $grace) 5.0 -}}
 {{- fail (printf "%s: terminationGracePeriodSeconds: %v is less than 5 s longer than config.shutdown.grace (%vs); raise it" .place .settings.terminationGracePeriodSeconds $grace) -}}
 {{- end -}}
+{{- $limit := get (default dict (default dict .settings.resources).limits) "memory" -}}
+{{- $budget := default "160MiB" (default dict $config.memory).budget -}}
+{{- $free := subf (include "tandem.bytes" (default "1Ei" $limit) | float64) (include "tandem.bytes" $budget | float64) -}}
+{{- if lt $free 134217728.0 -}}
+{{- fail (printf "%s: resources.limits.memory: %v leaves less than 128Mi beside config.memory.budget (%v), which an instance needs for everything else; raise the one or lower the other" .place $limit $budget) -}}
+{{- end -}}
 {{- range $name, $_ := .settings.credentials -}}
 {{- if hasKey $.settings.secretEnv $name -}}
 {{- fail (printf "%s: credentials.%s: is in secretEnv as well; keep one of the two" $.place $name) -}}
@@ -95,6 +101,14 @@ templates take false, 0 and "" for not given.)
 {{- if and .settings.restore.enabled (not .settings.restore.args) -}}
 {{- fail (printf "%s: restore.args: required; for example [--suffix, .restored]" .place) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Bytes of a size of the configuration, or of a quantity of Kubernetes. Plain numbers come as floats from YAML. */}}
+{{- define "tandem.bytes" -}}
+{{- $text := kindIs "float64" . | ternary (printf "%.0f" (. | float64)) (toString .) -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text | lower | trimSuffix "b" -}}
+{{- $sizes := dict "" 1 "k" 1e3 "m" 1e6 "g" 1e9 "t" 1e12 "p" 1e15 "e" 1e18 "ki" 1024 "mi" 1048576 "gi" 1073741824 "ti" 1099511627776 "pi" 1125899906842624 "ei" 1152921504606846976 -}}
+{{- printf "%.0f" (mulf (regexFind "^[0-9.]+([eE][0-9]+)?" $text | float64) (get $sizes $unit)) -}}
 {{- end -}}
 
 {{/* Seconds of a duration of the configuration. */}}
