@@ -126,8 +126,8 @@ def connections(seen: Sight, keys: KeySight | None = None) -> Report:
     partitions = sum(count for _, count in topics.values())
     return Report(
         severity=Severity.CRITICAL if findings else Severity.OK,
-        summary=f"pair {seen.pair}: the store and the brokers answer, {len(topics):,} topics with {partitions:,} "
-        "partitions are guarded",
+        summary=f"pair {seen.pair}: the store and the brokers answer; guarded topics: {len(topics):,}, "
+        f"partitions: {partitions:,}",
         findings=tuple(findings),
         figures=(
             Figure(name="topics", value=None if seen.brokers is None else len(topics), unit=""),

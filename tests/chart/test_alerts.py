@@ -377,3 +377,9 @@ def test_both_monitors_are_refused() -> None:
     """Everything would be there twice."""
     with pytest.raises(AssertionError, match="take one of the two"):
         rendered({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}})
+
+
+def test_auto_needs_a_job_to_follow() -> None:
+    """For any other alert it would silently switch it off."""
+    with pytest.raises(AssertionError, match="auto follows a job, and this alert is about none"):
+        rendered({"rules": {"enabled": True, "alerts": {"TandemLag": {"enabled": "auto"}}}})

@@ -148,7 +148,7 @@ def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> N
     """After an installation: what answers counts, not how far the first backup is."""
     found = connections(sight(store, heard_s={}, topics=[ORDERS]), KeySight(uses=()))
     assert line(found) == (
-        "OK - pair shop: the store and the brokers answer, 1 topics with 2 partitions are guarded|topics=1 partitions=2"
+        "OK - pair shop: the store and the brokers answer; guarded topics: 1, partitions: 2|topics=1 partitions=2"
     )
     Backup.claim(store, topics=[ORDERS]).commit(records("orders", 0, range(100)))  # it reads still
     assert connections(sight(store, heard_s={"a": 500.0}, topics=[ORDERS])).severity is Severity.OK

@@ -86,11 +86,12 @@ def test_rules_and_values_agree() -> None:
     assert named == list(settings())
     for rule in rules():
         setting = settings()[rule["alert"]]
-        of_the_pair = rule["alert"] == "TandemTurnOverdue"  # half of its interval
-        assert ("threshold" in setting or of_the_pair) == ("<threshold>" in rule["expr"] + rule.get("for", ""))
+        assert ("threshold" in setting or "thresholdInTurns" in rule) == (
+            "<threshold>" in rule["expr"] + rule.get("for", "")
+        )
         assert setting["severity"] in {"critical", "warning"}
         assert setting["enabled"] == ("auto" if "job" in rule else True)
-        assert set(rule) - {"job", "for"} == {"alert", "expr", "summary", "description"}
+        assert set(rule) - {"job", "for", "thresholdInTurns"} == {"alert", "expr", "summary", "description"}
         assert "<pair>" in rule["summary"]
 
 
