@@ -18,6 +18,7 @@ from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableErr
 from sink.source.fetch_session import Plan
 from sink.source.fetched import FaultKind, TopicPartition
 from sink.source.offsets import Lookups
+from sink.source.slowness import SLOW, Slowness
 
 # Seconds.
 _SHORTEST_WAIT = 0.005
@@ -66,6 +67,7 @@ class RawFetcher:
             read_committed=read_committed,
             on_views=lambda views: leadership.take_views(self._assignment, views, clock.now()),
         )
+        self._slowness = Slowness()
         self._metadata_last = -1e9
         self._metadata_running = False
         self._metadata_failures = 0
@@ -243,6 +245,10 @@ class RawFetcher:
             return
         assignment = self._assignment
         assignment.wake(now)
+        for node in self._slowness.look(now):
+            assignment.tell_all(
+                f"broker {node} lets a fetch wait for more than {SLOW:.0f} s: it, or the way to it, is slow", now
+            )
         if (
             assignment.by_topic
             and not self._metadata_running
@@ -348,6 +354,7 @@ class RawFetcher:
             read_committed=self._read_committed,
         )
         broker.in_flight = True
+        self._slowness.sent(broker.node, now)
         try:
             future = self._manager.send(request, node_id=broker.node)
         except kafka_errors.KafkaError as error:
@@ -356,8 +363,10 @@ class RawFetcher:
         probed = dict(probe) or None
 
         def came(response: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+            received = clock.now()
             broker.in_flight = False
-            self._answers.take(broker, response, requested_at=now, received_at=clock.now(), probed=probed)
+            self._slowness.ended(broker.node, received)
+            self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed)
 
         future.add_callback(self._guarded(came))
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error)))
@@ -365,6 +374,7 @@ class RawFetcher:
     def _fetch_failed(self, broker: Broker, error: BaseException) -> None:
         now = clock.now()
         broker.in_flight = False
+        self._slowness.ended(broker.node, now)
         broker.session.broken()
         jitter = random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         pause = backoff(broker.failures, most=_MOST_BACKOFF) * jitter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def test_a_broker_that_answers_slowly(
     broker, gate = gated
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED, bootstrap=broker.bootstrap)
     pair = new_pair([topic], kafka=broker, shutdown={"grace": "10s"})
-    through = {"kafka": {"bootstrap.servers": gate.address, "socket.timeout.ms": 10_000}}
+    through = {"kafka": {"bootstrap.servers": gate.address, "socket.timeout.ms": 60_000}}
     a = pair.start("a", **through)
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     with Load(broker.bootstrap, topic):
@@ -63,6 +64,7 @@ def test_a_broker_that_answers_slowly(
             "the lag is told",
             lambda: time.monotonic() - began > SLOW_S and (pair.status()["restore"]["lag"] or 0) > 500,
         )
+        pair.wait("what makes it is told", lambda: "lets a fetch wait for more than 10 s" in json.dumps(pair.status()))
         last = look(a.process.pid, at=time.monotonic() - began)
     spent = (last.cpu_s - first.cpu_s) / last.at
     assert spent < 0.3, f"{spent:.0%} of a core"
@@ -75,4 +77,5 @@ def test_a_broker_that_answers_slowly(
     a = pair.start("a", **through)
     log = consume(broker.bootstrap, [topic])
     pair.wait("all is committed", lambda: pair.covered(log.ends))
+    pair.wait("the trouble is over", lambda: "lets a fetch wait" not in json.dumps(pair.status()))
     assert_same(stored(pair.store, pair.name), log.rows)

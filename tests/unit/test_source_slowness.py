@@ -1,0 +1,56 @@
+"""Which broker lets requests wait, and when it is named."""
+
+from __future__ import annotations
+
+from sink.source.slowness import SLOW, Slowness
+
+
+def watched(slowness: Slowness, begin: float, end: float) -> list[tuple[float, int]]:
+    """(when, broker) of those that are named while somebody looks twice a second."""
+    told = []
+    now = begin
+    while now <= end:
+        told += [(now, broker) for broker in slowness.look(now)]
+        now += 0.5
+    return told
+
+
+def test_a_broker_is_named_while_it_lets_wait() -> None:
+    """Not when its answer comes, which may be never; and once, however long it takes."""
+    slowness = Slowness()
+    watched(slowness, 0.0, 5.0)
+    slowness.sent(1, 5.0)
+    slowness.sent(2, 5.0)
+    slowness.ended(2, 5.4)
+    assert watched(slowness, 5.5, 100.0) == [(5.0 + SLOW, 1)]
+
+
+def test_who_stays_slow_is_not_named_again() -> None:
+    """Until one answer comes in time."""
+    slowness = Slowness()
+    slowness.sent(1, 0.0)
+    assert len(watched(slowness, 0.0, 20.0)) == 1
+    slowness.ended(1, 20.0)
+    slowness.sent(1, 20.0)
+    assert watched(slowness, 20.5, 40.0) == []
+    slowness.ended(1, 40.0)
+    slowness.sent(1, 40.0)
+    assert watched(slowness, 40.5, 41.0) == []
+    slowness.ended(1, 41.0)
+    slowness.sent(1, 41.0)
+    assert len(watched(slowness, 41.5, 60.0)) == 1
+
+
+def test_time_in_which_nobody_looked_does_not_count() -> None:
+    """The answer may have been there all the time."""
+    slowness = Slowness()
+    watched(slowness, 0.0, 1.0)
+    slowness.sent(1, 1.0)
+    assert watched(slowness, 100.0, 100.0 + SLOW - 0.5) == []
+    assert watched(slowness, 100.0 + SLOW, 100.0 + SLOW) == [(100.0 + SLOW, 1)]
+    slowness.ended(1, 100.0 + SLOW)
+    slowness.sent(1, 200.0)
+    assert watched(slowness, 300.0, 300.0) == []
+    slowness.ended(1, 300.0)
+    slowness.sent(1, 300.0)
+    assert len(watched(slowness, 300.5, 300.0 + SLOW)) == 1, "that answer was in time"
