@@ -1,6 +1,7 @@
 # syntax=docker/dockerfile:1
-# docs/kubernetes.md, "The image", says how to build it, how to pin the base and what `make image-dry-run` does without an engine.
-ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+# docs/kubernetes.md, "The image", says how to build it, how to take a newer base and what `make image-dry-run` does without an engine.
+# 3.11.16, all platforms, of 2026-09-19 by https://github.com/docker-library/repo-info.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /src

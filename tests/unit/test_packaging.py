@@ -49,6 +49,14 @@ def test_the_steps_of_a_release_exist() -> None:
     assert all((ROOT / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 
 
+def test_the_base_is_pinned() -> None:
+    """A tag is another image tomorrow: every stage is from the one that the digest names."""
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.11-[a-z-]+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    stages = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert set(stages) == {"${PYTHON_IMAGE}"}
+
+
 def test_the_image_installs_nothing_that_is_not_locked() -> None:
     """Every `pip install` of the Dockerfile checks hashes, or takes what another stage has checked."""
     text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
