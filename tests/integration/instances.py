@@ -203,7 +203,7 @@ class Pair:
         log = self._folder / f"{name}-{life}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-c", f"{prelude}\n{_MAIN}", "run", "--config", str(config)],
+                [sys.executable, "-c", f"{prelude}\n{_MAIN}", "run", "--config", config.name],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -35,6 +35,7 @@ from confluent_kafka.cimpl import NewTopic
 from old_files import avro, rows, sink_key
 
 from controller.sandbox.sandbox import Sandbox
+from sink.source.topic_id import from_base64
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -302,7 +303,7 @@ class World:
         names = [self.deleted_orders, self.deleted_topic]
         client = AdminClient({"bootstrap.servers": self.brokers})
         described = client.describe_topics(TopicCollection(names))[self.deleted_orders].result(timeout=30)
-        self.deleted_topic_id = str(described.topic_id)
+        self.deleted_topic_id = from_base64(str(described.topic_id))
         for future in client.delete_topics(names, operation_timeout=30).values():
             future.result(timeout=30)
         deadline = time.monotonic() + 60

@@ -84,7 +84,7 @@ class Scene:
 
     def states(self) -> Iterator[tuple[str, str, Callable[[], str]]]:
         """Yield each state as (name, address of the page that shows it, what returns the page), in time to see it."""
-        self._start("a")
+        self._start("a", peer={"timeout": "10m"})  # it stays as it is when b is gone, until it was photographed
         self._start("b")
         self._wait("generation 1 is complete", lambda: self.pair.complete(1))
         time.sleep(15)
