@@ -42,6 +42,7 @@ from spark_jobs.restore_prepare import Prepared, check_consent, prepare
 from spark_jobs.restore_survey import Stray, SurveyTask
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_task import LoadTask, Pace, Source
+from spark_jobs.slim import Slimmer
 from spark_jobs.telling import meanwhile
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class _Run:
         self._now = now
         self._told = told
         self._run = str(uuid.uuid4())
+        self._slim = Slimmer()
         # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
         self._merged = prepared.resumes.merged if prepared.resumes is not None else ()
         # How topics that are appended to were configured.
@@ -231,7 +233,7 @@ class _Run:
             SurveyTask(
                 topic_id=topic.source.topic_id,
                 partition=item.key.partition,
-                slices=item.slices,
+                slices=self._slim(item.slices),
                 partitioner=partitioner,
                 partitions=topic.source.partitions,
                 store=self._address,
@@ -349,7 +351,7 @@ class _Run:
             restore=restore,
             topic=topic.source.name,
             topic_id=key.topic_id,
-            sources=tuple(Source(partition=item.key.partition, slices=item.slices) for item in items),
+            sources=tuple(Source(partition=item.key.partition, slices=self._slim(item.slices)) for item in items),
             target=topic.target,
             target_topic_id=target.topic_id,
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),

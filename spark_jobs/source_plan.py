@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from backup_avro.chain import Part
 from backup_avro.errors import ConfigError
 from backup_avro.selection import PartitionSelection, Selection, Slice
 from spark_jobs.read import CACHE_BYTES
+from spark_jobs.slim import Slimmer
 from spark_jobs.source_options import ALL, MIN_PARTITIONS, Range, SourceOptions
 
 #: Bytes of stored objects that one Spark partition reads, unless a single object is larger.
@@ -169,7 +169,7 @@ def plan_tasks(
 
 
 def _task(slices: Sequence[Slice], *, apart: bool) -> ReadTask:
-    return ReadTask(slices=_slim(slices), apart=apart)
+    return ReadTask(slices=Slimmer()(slices), apart=apart)
 
 
 def _little(group: Sequence[Slice]) -> bool:
@@ -180,30 +180,6 @@ def _little(group: Sequence[Slice]) -> bool:
 
 def _part_bytes(group: Iterable[Slice]) -> int:
     return sum(piece.part.end - piece.part.start for piece in group)
-
-
-def _slim(slices: Iterable[Slice], firsts: dict[str, Part] | None = None) -> tuple[Slice, ...]:
-    """Return slices whose objects name no parts but the first, where the header ends, and those that are read.
-
-    A journal of a thousand partitions would otherwise travel to a thousand tasks with all of its parts. `firsts`
-    remembers the first parts, for whoever asks for each partition.
-    """
-    firsts = {} if firsts is None else firsts
-    wanted: dict[str, list[Slice]] = {}
-    for piece in slices:
-        wanted.setdefault(piece.item.key, []).append(piece)
-    found = []
-    for key, group in wanted.items():
-        item = group[0].item
-        if len(item.parts) == 1:
-            found += group
-            continue
-        if key not in firsts:
-            firsts[key] = min(item.parts, key=lambda part: part.start)
-        parts = {part.start: part for part in (firsts[key], *(piece.part for piece in group))}
-        slim = replace(item, parts=tuple(parts.values()))
-        found += [replace(piece, item=slim) for piece in group]
-    return tuple(found)
 
 
 def _packed(objects: Iterable[Sequence[Slice]], task_bytes: int) -> Iterator[Sequence[Slice]]:
@@ -251,21 +227,21 @@ def plan_latest(
     keys. Raises ConfigError where that would be more than MAX_PASSES times.
     """
     tasks: list[LatestTask] = []
-    firsts: dict[str, Part] = {}
+    slim = Slimmer()
     held: list[PartitionSelection] = []
     held_bytes = held_keys = 0
     for item in sorted(partitions, key=lambda item: (item.topic.name, item.key.partition)):
         size, keys = _part_bytes(item.slices), item.records
         if held and (held_bytes + size > task_bytes or held_keys + keys > task_keys):
-            tasks += _latest(held, held_keys, task_keys, firsts)
+            tasks += _latest(held, held_keys, task_keys, slim)
             held, held_bytes, held_keys = [], 0, 0
         if item.slices:
             held.append(item)
             held_bytes, held_keys = held_bytes + size, held_keys + keys
-    return tasks + (_latest(held, held_keys, task_keys, firsts) if held else [])
+    return tasks + (_latest(held, held_keys, task_keys, slim) if held else [])
 
 
-def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int, firsts: dict[str, Part]) -> list[LatestTask]:
+def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int, slim: Slimmer) -> list[LatestTask]:
     passes = max(1, -(-keys // task_keys))
     if passes > MAX_PASSES:
         raise ConfigError(
@@ -274,6 +250,6 @@ def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int, first
             remedy="leave the option out and use latest_per_key(frame) of spark_jobs.latest: Spark shuffles then",
         )
     sizes = {piece.item.key: piece.item.bytes for item in held for piece in item.slices}
-    slices = tuple(tuple(reversed(_slim(item.slices, firsts))) for item in held)
+    slices = tuple(tuple(reversed(slim(item.slices))) for item in held)
     apart = sum(sizes.values()) > CACHE_BYTES
     return [LatestTask(partitions=slices, bucket=(number, passes), apart=apart) for number in range(passes)]
