@@ -418,8 +418,9 @@ def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
             layout.check_topic(plan.target)
         except DamagedError as error:
             raise ConfigError(f"{plan.target!r} is no name for a topic", remedy="choose another target") from error
-        if plan.target in _OWN or plan.target.startswith("__"):
-            raise ConfigError(f"{plan.target} can't be a target", remedy="choose another name")
+        if plan.target in _OWN or plan.target in layout.INTERNAL_TOPICS:
+            whose = "Tandem" if plan.target in _OWN else "Kafka itself"
+            raise ConfigError(f"{plan.target} can't be a target: it belongs to {whose}", remedy="choose another name")
         if plan.target in taken:
             raise ConfigError(f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}")
         taken[plan.target] = plan.source.name
@@ -478,6 +479,14 @@ def shaped(
     """
     topics = tuple(_counted(topic, shape, targets.get(topic.target), count) for topic in plan.topics)
     counts = {topic.target: topic.count for topic in topics if topic.repartitioned}
+    notes = plan.notes
+    if shape.partitioner is not None:
+        notes += tuple(
+            f"{topic.target} has {topic.count} partitions, as {topic.source.name} had: records keep theirs, wherever "
+            f"{shape.partitioner} would put their keys"
+            for topic in topics
+            if not topic.repartitioned
+        )
     changed = plan.hash
     if counts or shape.selects:
         changed = _changed(changed, key_hash(shape, counts))
@@ -486,7 +495,12 @@ def shaped(
         found = {name: target.config for name, target in targets.items()}
         topics = tuple(replace(topic, appended_to=found.get(topic.target)) for topic in topics)
     return replace(
-        plan, topics=topics, shape=shape if shape.selects or counts else NOTHING, append=append, hash=changed
+        plan,
+        topics=topics,
+        shape=shape if shape.selects or counts else NOTHING,
+        append=append,
+        hash=changed,
+        notes=notes,
     )
 
 

@@ -21,6 +21,17 @@ _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 #: The last generation that a name has room for.
 LAST_GENERATION = 10**8 - 1
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
+INTERNAL_TOPICS = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__cluster_metadata",
+        "__remote_log_metadata",
+    }
+)
+"""Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too."""
+
 FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
 
 

@@ -28,16 +28,7 @@ STORE_ALONE: Final = "store_alone"
 RESERVED_PREFIX: Final = "_compacted_log_backup_"
 _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 """The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
-_INTERNAL: Final = frozenset(
-    {
-        "__consumer_offsets",
-        "__transaction_state",
-        "__share_group_state",
-        "__cluster_metadata",
-        "__remote_log_metadata",
-        "_tandem_restore_progress",
-    }
-)
+_INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}

@@ -72,8 +72,8 @@ def test_names(store: ObjectStore) -> None:
         (Naming(renamed={"orders": "prices"}), None, "both be restored into prices"),
         (Naming(renamed={"nowhere": "x"}), None, "nowhere"),
         (Naming(suffix="/x"), None, "no name"),
-        (Naming(renamed={"orders": "__consumer_offsets"}), None, "can't be a target"),
-        (Naming(renamed={"orders": "_tandem_restore_progress"}), None, "can't be a target"),
+        (Naming(renamed={"orders": "__consumer_offsets"}), None, "it belongs to Kafka itself"),
+        (Naming(renamed={"orders": "_tandem_restore_progress"}), None, "it belongs to Tandem"),
         (Naming(), ["orders", "nowhere"], "no complete partition of nowhere"),
     ],
 )
@@ -255,7 +255,11 @@ def test_a_target_is_held_against_the_plan(store: ObjectStore) -> None:
     _backup(store, TopicSpec("orders", partitions=2))
     plan = _planned(store)
     assert restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5, p1=5)}) == plan
-    assert restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)}) == plan
+    same = restore_plan.shaped(plan, _BY_KEY, {"orders": _target(p0=5, p1=5)})
+    assert replace(same, notes=()) == plan
+    [note] = same.notes
+    assert note.startswith("orders has 2 partitions, as orders had: records keep theirs, wherever murmur2 would")
+    assert note in same.warnings()
     restore_plan.refuse_unless_empty(_target(p0=5, p1=5), plan)
     with pytest.raises(RefusedError, match="1 partitions"):
         restore_plan.shaped(plan, NOTHING, {"orders": _target(p0=5)})
@@ -455,3 +459,10 @@ def test_a_named_generation_is_found_again_where_the_newest_state_would_be_refus
     found = plan_again(ChainReader(store, PAIR), options, written)
     assert found is not None
     assert found.hash == plan.hash
+
+
+def test_not_all_that_begins_with_underscores_is_kafkas(store: ObjectStore) -> None:
+    """A guarded topic of another system goes back under its own name."""
+    _backup(store, TopicSpec("orders"))
+    plan = _planned(store, naming=Naming(renamed={"orders": "__strimzi_store_topic"}))
+    assert [topic.target for topic in plan.topics] == ["__strimzi_store_topic"]
