@@ -35,7 +35,7 @@ class Options:
 
     `generation`, `at`, `commit` and `checkpoint` say which state it is, see Wish. `until` bounds partitions,
     (topic, number) -> the offset that is not restored any more. `shape` is what is changed on the way, `partitions` the
-    number that new topics get, None: as recorded. `topic_config` is set on topics whose own nobody recorded.
+    number that new topics get, None: as recorded. `topic_config` is set over what was recorded.
     `bytes_per_second` bounds what is sent, all tasks together. With `leaves_record` the store gets a record of the
     restore and its offset map. `exactly`: only this plan will do. `merge`: what other complete generations hold beyond
     that one is added. `append`: topics that hold something are added to, and keep their config.

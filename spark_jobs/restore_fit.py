@@ -1,7 +1,8 @@
-"""A plan of which nobody recorded how its topics were, fitted to the target and to what the user says. Pure.
+"""A plan fitted to what the user says of its topics' config and, where nobody recorded it, to the target. Pure.
 
-A target that exists keeps its own settings: they are noted with the restore's progress before they are changed for
-loading, and put back by whichever run ends it. New topics are compacted, unless the user says otherwise.
+Where nobody recorded how topics were: a target that exists keeps its own settings. They are noted with the restore's
+progress before they are changed for loading, and put back by whichever run ends it. New topics are compacted, unless
+the user says otherwise.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def fitted(
     partitions: int | None,
     repartitions: bool,
 ) -> RestorePlan:
-    """Return the plan with `config` over the targets' own settings, and with the number of partitions that is right.
+    """Return the plan with `config` over what was recorded, or over the targets' own settings.
 
-    The files tell the least that it was. The target's, or `partitions`, what the user says for a new one, is taken for
-    what it was, unless the restore `repartitions`. Raises RefusedError if that is lower than the files need.
+    Where nothing was recorded, also with the number of partitions that is right: the files tell the least that it was.
+    The target's, or `partitions`, what the user says for a new one, is taken for what it was, unless the restore
+    `repartitions`. Raises RefusedError if that is lower than the files need.
     """
     if plan.recorded:
-        return plan
+        return replace(plan, topics=tuple(_configured(topic, config) for topic in plan.topics)) if config else plan
     topics = []
     for topic in plan.topics:
         target = targets.get(topic.target)
@@ -69,6 +71,10 @@ def fitted(
             source = replace(source, partitions=count)
         topics.append(replace(topic, source=source, count=source.partitions))
     return replace(plan, topics=tuple(topics))
+
+
+def _configured(topic: TopicPlan, config: Mapping[str, str]) -> TopicPlan:
+    return replace(topic, source=replace(topic.source, config={**topic.source.config, **config}))
 
 
 def _refuse_fewer(topic: TopicPlan, count: int) -> None:

@@ -168,7 +168,7 @@ def restore(
     index: IndexOption = None,
     topic_config: Annotated[
         list[str] | None,
-        typer.Option("--topic-config", metavar="KEY=VALUE", help="With --layout connector: set on all targets."),
+        typer.Option("--topic-config", metavar="KEY=VALUE", help="Set on all targets, over their recorded config."),
     ] = None,
     leave_map: Annotated[
         bool, typer.Option("--offset-map", help="With --layout connector: leave the offset map below the root.")
@@ -225,7 +225,7 @@ def restore(
         index=index,
     )
     if files is None:
-        refuse_without({"--topic-config": topic_config, "--offset-map": leave_map})
+        refuse_without({"--offset-map": leave_map})
     else:
         refuse_with(
             {

@@ -77,6 +77,8 @@ def options_of(
         raise ConfigError(
             "--partitions goes with --repartition", remedy="say how producers choose a partition, murmur2 or crc32"
         )
+    if append and topic_config:
+        raise ConfigError("--topic-config goes without --append", remedy="what is appended to keeps its own config")
     if append and keep_load_config:
         raise ConfigError(
             "--append goes with no --keep-load-config", remedy="topics that are added to get their own config back"

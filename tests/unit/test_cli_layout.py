@@ -34,8 +34,8 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
         (("restore", *ROOT, *TARGET, "--topic-config", "compact"), "--topic-config 'compact' is not KEY=VALUE"),
         (("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--empty-as-null"), "--empty-as-null goes with"),
         (
-            ("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--topic-config", "a=b"),
-            "--topic-config goes with",
+            ("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--topic-config", "a=b", "--append"),
+            "--topic-config goes without --append",
         ),
         (("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--offset-map"), "--offset-map goes with"),
         (

@@ -147,11 +147,16 @@ def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path
     assert configs == {"orders.r": OWN, "users.r": {"cleanup.policy": "compact"}}
 
 
-def test_recorded_topics_are_left_alone(plan: RestorePlan) -> None:
-    """A backup of Tandem's knows them."""
+def test_recorded_topics_keep_their_partitions_and_take_what_the_user_says(plan: RestorePlan) -> None:
+    """Their config was recorded: it counts, key by key, unless somebody says otherwise; the target's does not."""
+    assert plan.topics[0].source.config != {}
     recorded = replace(plan, recorded=True)
     assert own_settings(recorded, target(), []) == {}
-    assert fitted(recorded, target(5), {}, config={"a": "b"}, partitions=9, repartitions=False) is recorded
+    assert fitted(recorded, target(5), {}, config={}, partitions=9, repartitions=False) is recorded
+    found = fitted(recorded, target(5), {}, config={"retention.ms": "5"}, partitions=9, repartitions=False)
+    [topic], [before] = found.topics, recorded.topics
+    assert topic.source.config == {**before.source.config, "retention.ms": "5"}
+    assert (topic.count, topic.source.partitions, found.hash) == (3, 3, recorded.hash)
 
 
 def test_the_number_of_partitions(plan: RestorePlan) -> None:
