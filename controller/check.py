@@ -17,7 +17,7 @@ from controller.cli.output import duration
 from controller.key_use import KeySight
 from controller.overview import GenerationStatus, Overview, State, moment
 from controller.sighting import Sight
-from controller.verdict import Fault, problems
+from controller.verdict import Fault, Problem, problems
 
 
 class Severity(IntEnum):
@@ -116,11 +116,7 @@ def check(
 
 def connections(seen: Sight, keys: KeySight | None = None) -> Report:
     """Return whether all that an instance needs answers, however the backup stands. The store has answered."""
-    findings = [
-        Finding(severity=Severity.CRITICAL, fault=one.fault, message=one.message, remedy=one.remedy)
-        for one in problems(seen)
-        if one.fault in _UNREACHABLE
-    ]
+    findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in _keys(keys)]
     topics = {} if seen.brokers is None else seen.brokers.guarded.topics
     partitions = sum(count for _, count in topics.values())
@@ -141,7 +137,11 @@ def _faults(found: Overview) -> Iterator[Finding]:
         if problem.fault is Fault.NOT_KNOWN:
             continue  # The store alone suffices; `_exceeded` names what a limit was set on.
         severity = Severity.CRITICAL if problem.fault in _CRITICAL else Severity.WARNING
-        yield Finding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
+        yield _finding(problem, severity)
+
+
+def _finding(problem: Problem, severity: Severity) -> Finding:
+    return Finding(severity=severity, fault=problem.fault, message=problem.message, remedy=problem.remedy)
 
 
 def _paused(found: Overview) -> Iterator[Finding]:

@@ -17,13 +17,13 @@ from backup_avro.chain import PartitionKey
 from backup_avro.checkpoint import Checkpoint, Request, Status, outlook, takes_part, unrestorable, witnesses
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
-from backup_avro.errors import ConfigError, PermanentError, RefusedError, TandemError, TransientError
+from backup_avro.errors import PermanentError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from controller.config import Config
 from controller.keeper import expired
 from controller.lookout import ANSWER_S, ask_cluster, log_ends, read_chains
-from controller.mailbox import partition_count, send
 from controller.overview import moment
+from controller.telling import SENDER, tell
 from controller.verdict import some
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
@@ -31,9 +31,6 @@ from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
-
-SENDER = "cli"
-_SEND_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +160,6 @@ def _refuse(
 
 def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | None:
     """Tell the instances that a checkpoint was asked for, or deleted; return what went wrong. They look anyway."""
-    if not config.kafka.root:
-        return ConfigError("kafka.bootstrap.servers is not configured")
-    props: dict[str, Value] = dict(config.kafka.reveal())
     message = CoordinationMessage(
         event=Event.CHECKPOINT,
         pair=request.pair,
@@ -177,13 +171,7 @@ def hint(config: Config, store: ObjectStore, request: Request) -> TandemError | 
         reason=request.reason or None,
         details={"checkpoint": request.id},
     )
-    topic = config.coordination.topic
-    try:
-        count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), topic)
-        send(props, message, topic=topic, partitions=count, timeout_s=_SEND_S)
-    except TandemError as error:
-        return error
-    return None
+    return tell(config, lambda _: message)
 
 
 class Seer:

@@ -17,24 +17,25 @@ FORMS: Final = "complete, steady, generation=N, cleared=N, role=INSTANCE:ROLE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A condition as it was asked for. `lacks` says of a picture what is missing; None: it holds.
-
-    `of_store`: the store alone shows it.
-    """
+    """A condition as it was asked for. `lacks` says of a picture what is missing; None: it holds."""
 
     text: str
-    of_store: bool
     lacks: Callable[[Overview], str | None]
+
+
+def is_of_store(text: str) -> bool:
+    """Whether the store alone shows if a condition holds; so does what is no condition at all, as `parse` will say."""
+    return text.strip().partition("=")[0] not in {"steady", "role"}
 
 
 def parse(text: str, instances: Collection[str]) -> Goal:
     """Return the condition that `text` stands for. ConfigError if it is none, or names no instance of the pair."""
     name, _, value = text.strip().partition("=")
     if name in {"complete", "steady"} and not value:
-        return Goal(text=name, of_store=name == "complete", lacks=_complete if name == "complete" else _steady)
+        return Goal(text=name, lacks=_complete if name == "complete" else _steady)
     if name in {"generation", "cleared"} and (number := number_in(value, most=LAST_GENERATION)):
         lacks = _generation if name == "generation" else _cleared
-        return Goal(text=f"{name}={number}", of_store=True, lacks=lambda found: lacks(found, number))
+        return Goal(text=f"{name}={number}", lacks=lambda found: lacks(found, number))
     if name == "role":
         return _parse_role(text, value, instances)
     raise ConfigError(f"--for {text!r} is nothing that can be waited for", remedy=f"choose {FORMS}")
@@ -50,7 +51,7 @@ def _parse_role(text: str, value: str, instances: Collection[str]) -> Goal:
         raise ConfigError(
             f"--for {text!r}: the pair has no instance {instance!r}", remedy=f"choose {' or '.join(instances)}"
         )
-    return Goal(text=f"role={instance}:{role.value}", of_store=False, lacks=lambda found: _role(found, instance, role))
+    return Goal(text=f"role={instance}:{role.value}", lacks=lambda found: _role(found, instance, role))
 
 
 def _complete(found: Overview) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from backup_avro.errors import ConfigError
-from controller.cli.output import document
+from controller.cli.output import document, fields
 from controller.http_server import Answer, Handler, Server
 from controller.instance_state import InstanceState
 from controller.log import redact
@@ -19,10 +18,9 @@ from controller.observation import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A picture of the instance. `ticked_s` is the time since the last tick, `ready` whether it knows its role."""
+    """A picture of the instance. `ticked_s` is the time since the last tick."""
 
     role: Role
-    ready: bool
     ticked_s: float
     alive_within_s: float
     state: InstanceState
@@ -36,7 +34,7 @@ class Health:
 def starting(pair: str, instance: str, incarnation: str) -> Health:
     """Return the picture of a process that still waits for its store or its brokers: alive, not ready."""
     state = InstanceState(pair=pair, instance=instance, incarnation=incarnation, reason="starting")
-    return Health(role=Role.PASSIVE, ready=False, ticked_s=0.0, alive_within_s=1.0, state=state)
+    return Health(role=Role.PASSIVE, ticked_s=0.0, alive_within_s=1.0, state=state)
 
 
 class HealthSource:
@@ -52,7 +50,7 @@ class HealthSource:
 
 _CHECKS: dict[str, Callable[[Health], bool]] = {
     "/livez": lambda health: health.alive,
-    "/readyz": lambda health: health.ready and health.alive,
+    "/readyz": lambda health: health.state.ready and health.alive,
     "/active": lambda health: health.role is Role.ACTIVE,
     "/passive": lambda health: health.role is Role.PASSIVE,
 }
@@ -86,8 +84,7 @@ def serve(
                 return Answer(body=body, kind=kind)
             health = look()
             if path == "/status":
-                fields = {field.name: getattr(health.state, field.name) for field in dataclasses.fields(health.state)}
-                text = json.dumps(document("Instance", fields), allow_nan=False)
+                text = json.dumps(document("Instance", fields(health.state)), allow_nan=False)
                 return Answer(body=text, kind="application/json")
             if path not in _CHECKS:
                 there = ", ".join([*_CHECKS, "/status", *([] if metrics is None else ["/metrics"]), *more])

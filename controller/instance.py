@@ -539,7 +539,6 @@ class Instance:
         )
         return Health(
             role=role,
-            ready=ready,
             ticked_s=time.monotonic() - self._ticked,
             alive_within_s=max(_ALIVE_WITHIN_S, 10 * self._policy.heartbeat_s),
             state=state,

@@ -5,19 +5,14 @@ from __future__ import annotations
 import uuid
 
 from backup_avro.coordination import CoordinationMessage, Event
-from backup_avro.errors import ConfigError, TandemError
+from backup_avro.errors import TandemError
 from backup_avro.pause import Pause, in_force
 from controller.config import Config
-from controller.lookout import ANSWER_S
-from controller.mailbox import partition_count, send
+from controller.telling import SENDER, tell
 from sink.chain.pauses import PauseReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore
-from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
-
-SENDER = "cli"
-_SEND_S = 5.0
 
 
 def current(store: ObjectStore, pair: str) -> Pause | None:
@@ -33,12 +28,9 @@ def put(store: ObjectStore, pair: str, *, until: int | None, by: str, reason: st
 
 def hint(config: Config, pause: Pause) -> TandemError | None:
     """Tell the instances to look at the store; return why they could not be told. They look by themselves as well."""
-    if not config.kafka.root:
-        return ConfigError("kafka.bootstrap.servers is not configured")
-    props: dict[str, Value] = dict(config.kafka.reveal())
-    try:
-        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
-        message = CoordinationMessage(
+
+    def message(admin: ClusterAdmin) -> CoordinationMessage:
+        return CoordinationMessage(
             event=Event.RESUME if pause.until is None else Event.PAUSE,
             pair=config.pair,
             instance=SENDER,
@@ -48,8 +40,5 @@ def hint(config: Config, pause: Pause) -> TandemError | None:
             at=pause.at,
             reason=pause.reason,
         )
-        partitions = partition_count(admin, config.coordination.topic)
-        send(props, message, topic=config.coordination.topic, partitions=partitions, timeout_s=_SEND_S)
-    except TandemError as error:
-        return error
-    return None
+
+    return tell(config, message)

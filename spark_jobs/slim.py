@@ -28,7 +28,8 @@ class Slimmer:
         for piece in pieces:
             key, item = piece.item.key, piece.item
             if key not in slim:
-                parts = {self._first(item).start: self._first(item)} | wanted[key]
+                first = self._first(item)
+                parts = {first.start: first} | wanted[key]
                 slim[key] = item if len(parts) == len(item.parts) else replace(item, parts=tuple(parts.values()))
         return tuple(replace(piece, item=slim[piece.item.key]) for piece in pieces)
 

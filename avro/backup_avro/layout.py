@@ -21,6 +21,8 @@ _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 #: The last generation that a name has room for.
 LAST_GENERATION = 10**8 - 1
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
+FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
+#: Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too.
 INTERNAL_TOPICS = frozenset(
     {
         "__consumer_offsets",
@@ -30,9 +32,6 @@ INTERNAL_TOPICS = frozenset(
         "__remote_log_metadata",
     }
 )
-"""Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too."""
-
-FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
 
 
 def check_name(name: str, what: str) -> str:

@@ -11,7 +11,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption
-from controller.cli.place import PairOption, RootOption, of_both, of_store
+from controller.cli.place import PairOption, RootOption, configured, stored
 
 if TYPE_CHECKING:
     from backup_avro.outcome import Outcome, OutcomeKind
@@ -112,12 +112,9 @@ def check(
         raise ConfigError(
             "--connections goes without --s3-only and limits", remedy="leave them out: the backup itself is not judged"
         )
-    if s3_only:
-        settings = of_store(context, config, overrides, root=root, pair=pair)
-    else:
-        settings = of_both(context, config, overrides, root=root, pair=pair, unless="--s3-only")
+    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
-    asked = Errand(lambda: _ask(settings, s3_only=s3_only, brokers_s=brokers_s), name="check")
+    asked = Errand(lambda: _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s), name="check")
     try:
         seen, keys, ran = asked.result(timeout)
     except TimeoutError:
@@ -150,14 +147,14 @@ def check(
 
 
 def _ask(
-    settings: Config, *, s3_only: bool, brokers_s: float | None
+    settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
 ) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None]]:
     from controller.key_use import look_at_keys  # noqa: PLC0415 - likewise
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.lookout import look  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
     from sink.encryption.key_ring import keys_of  # noqa: PLC0415 - likewise
 
-    store = store_for_looking(settings)
+    store = stored(settings, root)
     try:
         sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
         keys = look_at_keys(keys_of(store), sight.generations)

@@ -278,7 +278,7 @@ def _conclude(stands: CheckpointStatus) -> None:
 
 
 def _show(stands: CheckpointStatus, pair: str, form: OutputFormat) -> None:
-    body = {"pair": pair, **{name: getattr(stands, name) for name in stands.__dataclass_fields__}}
+    body = {"pair": pair, **output.fields(stands)}
     output.show(kind="Checkpoint", body=body, output=form, tables=_tables(stands))
 
 

@@ -74,7 +74,7 @@ def read(
 
     shared = invocation(context)
     environ = os.environ if shared.environ is None else shared.environ
-    path = config or shared.config or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
+    path = named(context, config) or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     settings = (*shared.overrides, *(overrides or ()))
     loaded = configuration.read(path, environ, settings, options=options, store_alone=store_alone)
     log.register_secrets(hidden(loaded.config, environ))

@@ -114,7 +114,7 @@ def _generation(settings: Config, store: ObjectStore, number: int, form: OutputF
     generation = next((one for one in seen.generations if one.number == number), None) or reader.load(number)
     annals = read_annals(store, settings.pair, only=number, routine=True)
     found = describe_generation(seen, generation, annals, _checkpoints(settings, store))
-    body = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    body = output.fields(found)
     output.show(
         kind="GenerationDescription",
         body={"pair": settings.pair, "root": store.url, "at": _moment(seen.at), **body},
@@ -191,7 +191,7 @@ def _topic(settings: Config, store: ObjectStore, name: str, form: OutputFormat) 
             f"nothing is stored of a topic {name!r} in pair {settings.pair}",
             remedy=f"stored are {_few(names)}" if names else "nothing is stored yet: `tandem status` says more",
         )
-    body = {field: getattr(found, field) for field in found.__dataclass_fields__}
+    body = output.fields(found)
     output.show(
         kind="TopicDescription",
         body={"pair": settings.pair, "root": store.url, "at": _moment(seen.at), **body},

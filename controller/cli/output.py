@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from pathlib import PurePath
-from typing import Annotated, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TextIO
 from uuid import UUID
 
 import typer
 
 from controller import log
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 SCHEMA_VERSION: Final = 1
 _UNITS: Final = {"s": "Seconds", "ms": "Milliseconds"}
@@ -99,6 +102,11 @@ def document(kind: str, body: Mapping[str, object]) -> object:
     return plain({"schemaVersion": SCHEMA_VERSION, "kind": kind} | {camel(key): value for key, value in body.items()})
 
 
+def fields(value: DataclassInstance) -> dict[str, object]:
+    """Return the fields of a dataclass by name, as the body of a document."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
 def clear() -> None:
     """Begin a new picture: the terminal is emptied; anywhere else a blank line parts it from the one before."""
     _print("\x1b[H\x1b[2J\x1b[3J" if is_fancy(sys.stdout) else "", sys.stdout)
@@ -116,14 +124,14 @@ def note(text: str) -> None:
 
 def warn(text: str) -> None:
     """Warn, on stderr."""
-    _print(_painted("warning:", "33") + " " + printable(log.redact(text), lines=True), sys.stderr)
+    _print(_painted("warning:", "33", sys.stderr) + " " + printable(log.redact(text), lines=True), sys.stderr)
 
 
 def fail(message: str, *, remedy: str | None = None) -> None:
     """Say what went wrong and what to do next, on stderr."""
-    _print(_painted("error:", "31;1") + " " + printable(log.redact(message), lines=True), sys.stderr)
+    _print(_painted("error:", "31;1", sys.stderr) + " " + printable(log.redact(message), lines=True), sys.stderr)
     if remedy:
-        _print(_painted("what to do:", "1") + " " + printable(log.redact(remedy), lines=True), sys.stderr)
+        _print(_painted("what to do:", "1", sys.stderr) + " " + printable(log.redact(remedy), lines=True), sys.stderr)
 
 
 def camel(name: str) -> str:
@@ -157,7 +165,7 @@ def plain(value: object) -> object:
         case set() | frozenset():
             return sorted(str(plain(item)) for item in value)
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {camel(field.name): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return {camel(name): plain(inner) for name, inner in fields(value).items()}
         case _:
             raise TypeError(f"no form in JSON for {type(value).__name__}")
 
@@ -221,8 +229,8 @@ def printable(text: str, *, lines: bool = False) -> str:
     )
 
 
-def _painted(text: str, code: str, stream: TextIO | None = None) -> str:
-    fancy = is_fancy(sys.stderr if stream is None else stream) and not os.environ.get("NO_COLOR")
+def _painted(text: str, code: str, stream: TextIO) -> str:
+    fancy = is_fancy(stream) and not os.environ.get("NO_COLOR")
     return f"\x1b[{code}m{text}\x1b[0m" if fancy else text
 
 

@@ -64,25 +64,33 @@ def opened(
     pair: str | None,
 ) -> tuple[Config, ObjectStore]:
     """Like `of_store`, and the store, opened to look at. Raises ConfigError and the store's errors."""
+    settings = of_store(context, config, overrides, root=root, pair=pair)
+    return settings, stored(settings, root)
+
+
+def stored(settings: Config, root: str | None) -> ObjectStore:
+    """Return the store, opened to look at; `root` is what was said by option. Raises the store's errors."""
     from controller.lookout import store_for_looking  # noqa: PLC0415 - S3 is slow to import
 
-    settings = of_store(context, config, overrides, root=root, pair=pair)
-    return settings, store_for_looking(settings, place="store.root" if root is None else "--root")
+    return store_for_looking(settings, place="store.root" if root is None else "--root")
 
 
-def of_both(
+def configured(
     context: typer.Context,
     config: Path | None,
     overrides: Sequence[str] | None,
     *,
     root: str | None,
     pair: str | None,
+    alone: bool,
     unless: str,
 ) -> Config:
-    """Return the configuration for a command that asks the brokers too; `unless` says how to ask the store alone.
+    """Return the configuration for a command that asks the brokers too, unless the store `alone` is asked.
 
-    Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
+    `unless` says how to do that. Raises ConfigError, also for `root` and `pair`: they say nothing of the brokers.
     """
+    if alone:
+        return of_store(context, config, overrides, root=root, pair=pair)
     if root is not None or pair is not None:
         raise ConfigError(
             f"--root and --pair go with {unless}: which brokers to ask is said by the configuration",

@@ -15,7 +15,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table, Verdict, duration
 from controller.cli.patience import patience
-from controller.cli.place import PairOption, RootOption, of_both, opened
+from controller.cli.place import PairOption, RootOption, configured, stored
 from controller.cli.watching import looks
 
 if TYPE_CHECKING:
@@ -61,16 +61,12 @@ def status(
 
     With --watch it is drawn anew, or printed again where there is no terminal, and Ctrl-C ends with 0.
     """
-    from controller.lookout import store_for_looking  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - Kafka and S3 are slow to import
 
     if seconds is not None and not watch:
         raise ConfigError(f"{seconds:g}: how often goes with --watch", remedy=f"write `tandem status -w {seconds:g}`")
-    if s3_only:
-        settings, store = opened(context, config, overrides, root=root, pair=pair)
-    else:
-        settings = of_both(context, config, overrides, root=root, pair=pair, unless="--s3-only")
-        store = store_for_looking(settings)
+    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
+    store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
 
     def once() -> _Picture:
@@ -118,7 +114,7 @@ def _show(
     form: OutputFormat,
     stream: bool = False,
 ) -> None:
-    fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    fields = output.fields(found)
     fields |= {f"last_{kind.value}": None if one is None else _document(one) for kind, one in ran.items()}
     tables = chain(_tables(found, s3_only=s3_only), _last(ran, found.at))
     output.show(kind="Status", body=fields, output=form, tables=tables, stream=stream)
@@ -150,7 +146,7 @@ def _document(one: Outcome) -> dict[str, object]:
     """Return a run as the document has it: times as times, and its kind is the field's name."""
     from controller.overview import moment  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    fields = {name: getattr(one, name) for name in one.__dataclass_fields__ if name not in {"kind", "pair"}}
+    fields = {name: value for name, value in output.fields(one).items() if name not in {"kind", "pair"}}
     return {**fields, "at": moment(one.at), "seconds": one.seconds}
 
 

@@ -29,7 +29,7 @@ from controller.cli.layout_options import (
     refuse_with,
 )
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, expected, of_both, of_store
+from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, configured, expected
 from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
@@ -150,10 +150,9 @@ def verify(
         heads=bool(expect_head) or expect_head_from_topic,
         yes=yes and not repair,
     )
-    if against_topic or expect_head_from_topic or repair:
-        loaded = of_both(context, config, overrides, root=root, pair=pair, unless="what the store alone answers")
-    else:
-        loaded = of_store(context, config, overrides, root=root, pair=pair)
+    alone = not (against_topic or expect_head_from_topic or repair)
+    unless = "what the store alone answers"
+    loaded = configured(context, config, overrides, root=root, pair=pair, alone=alone, unless=unless)
     settings = store_settings(loaded)
     if require_signature:
         if not settings.trusted:

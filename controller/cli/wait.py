@@ -13,7 +13,7 @@ from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
 from controller.cli.output import OutputFormat, OutputOption, duration
-from controller.cli.place import PairOption, RootOption, of_both, of_store
+from controller.cli.place import PairOption, RootOption, configured, stored
 from controller.cli.watching import looks
 
 if TYPE_CHECKING:
@@ -58,18 +58,16 @@ def wait(
     configuration. Exit code 0 as soon as all of it holds, 4 if --timeout was over first: then what is missing is said.
     A store that stops to answer meanwhile is waited for; one that never answered is an error.
     """
-    from controller.goals import parse  # noqa: PLC0415 - Kafka and S3 are slow to import
-    from controller.lookout import look, store_for_looking  # noqa: PLC0415 - likewise
+    from controller.goals import is_of_store, parse  # noqa: PLC0415 - Kafka and S3 are slow to import
+    from controller.lookout import look  # noqa: PLC0415 - likewise
     from controller.overview import overview  # noqa: PLC0415 - likewise
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
 
     wait_s = span("--timeout", timeout).total_seconds()
-    settings = of_store(context, config, overrides, root=root, pair=pair)
+    s3_only = all(map(is_of_store, for_))
+    settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless=_OF_STORE)
     goals = [parse(text, settings.instances) for text in for_]
-    s3_only = all(goal.of_store for goal in goals)
-    if not s3_only:
-        settings = of_both(context, config, overrides, root=root, pair=pair, unless=_OF_STORE)
-    store = store_for_looking(settings, place="store.root" if root is None else "--root")
+    store = stored(settings, root)
     reader = ChainReader(store, settings.pair)
     began = time.monotonic()
     try:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import controller.checkpoints as checkpoints_module
 import controller.instance as instance_module
 import controller.lookout as lookout_module
-import controller.pausing as pausing_module
+import controller.telling as telling_module
 from backup_avro import coverage
 from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
@@ -647,10 +647,10 @@ def wire() -> None:
     def open_source(*_: object, **__: object) -> Source:
         return cast("Source", runtime.here().me().process.open_source())
 
-    for module in (checkpoints_module, pausing_module):
-        module.ClusterAdmin = cast("Any", client.Client)
-        module.partition_count = cast("Any", client.partition_count)
-        module.send = cast("Any", client.send)
+    checkpoints_module.ClusterAdmin = cast("Any", client.Client)
+    telling_module.ClusterAdmin = cast("Any", client.Client)
+    telling_module.partition_count = cast("Any", client.partition_count)
+    telling_module.send = cast("Any", client.send)
     lookout_module.ClusterAdmin = cast("Any", client.Client)
     lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)

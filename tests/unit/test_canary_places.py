@@ -113,7 +113,7 @@ def test_what_is_made_of_it_does_not_show_it(
     made = [config, config.kafka, config.store, address, workers_of(config, config.kafka.reveal())]
     assert appearances(" ".join(map(repr, made)), {place.name: secret}) == []
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise RuntimeError(f"the vendor says {secret} and {json.dumps(secret)}")
 
     monkeypatch.setattr("controller.lookout.store_for_looking", crash)
@@ -192,7 +192,7 @@ def test_a_planted_leak_is_found(
     monkeypatch.undo()
     log.reset()
 
-    def crash(*_: object) -> None:
+    def crash(*_: object, **__: object) -> None:
         raise RuntimeError(f"the vendor says {SECRET}")
 
     monkeypatch.setattr("controller.lookout.store_for_looking", crash)

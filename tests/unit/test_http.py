@@ -28,10 +28,9 @@ class Picture:
     def __init__(self) -> None:
         self.health = Health(
             role=Role.PASSIVE,
-            ready=True,
             ticked_s=0.1,
             alive_within_s=60.0,
-            state=InstanceState(pair="p", instance="a", incarnation="i", role=Role.PASSIVE),
+            state=InstanceState(pair="p", instance="a", incarnation="i", role=Role.PASSIVE, ready=True),
         )
 
 
@@ -73,7 +72,8 @@ def test_probes(served: tuple[str, Picture], path: str, health: tuple[Role, bool
     """Each probe asks one thing: does the loop turn, is the role known, which role is it."""
     url, picture = served
     role, ready, ticked_s = health
-    picture.health = replace(picture.health, role=role, ready=ready, ticked_s=ticked_s)
+    state = replace(picture.health.state, ready=ready)
+    picture.health = replace(picture.health, role=role, state=state, ticked_s=ticked_s)
     code, text = get(url + path + "?from=kubelet")
     assert code == status
     assert role.value in text

@@ -17,8 +17,8 @@ from controller.http_server import CONNECTIONS, REQUEST_BYTES, Answer
 from controller.instance_state import InstanceState
 from controller.observation import Role
 
-STATE = InstanceState(pair="p", instance="a", incarnation="i")
-HEALTH = Health(role=Role.PASSIVE, ready=True, ticked_s=0.1, alive_within_s=60.0, state=STATE)
+STATE = InstanceState(pair="p", instance="a", incarnation="i", ready=True)
+HEALTH = Health(role=Role.PASSIVE, ticked_s=0.1, alive_within_s=60.0, state=STATE)
 HEAD = b"GET /livez HTTP/1.1\r\nHost: here\r\n"
 
 

@@ -1,0 +1,34 @@
+"""Telling the instances that the store has news for them: they would see it anyway, a little later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from backup_avro.coordination import CoordinationMessage
+from backup_avro.errors import ConfigError, TandemError
+from controller.config import Config
+from controller.lookout import ANSWER_S
+from controller.mailbox import partition_count, send
+from sink.source.client_config import Value
+from sink.source.cluster import ClusterAdmin
+
+SENDER: Final = "cli"
+"""Who sends, for commands."""
+
+_SEND_S: Final = 5.0
+
+
+def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) -> TandemError | None:
+    """Send a message, made when the brokers are about to be asked; return why that could not be done."""
+    if not config.kafka.root:
+        return ConfigError("kafka.bootstrap.servers is not configured")
+    props: dict[str, Value] = dict(config.kafka.reveal())
+    topic = config.coordination.topic
+    try:
+        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+        message = make(admin)
+        send(props, message, topic=topic, partitions=partition_count(admin, topic), timeout_s=_SEND_S)
+    except TandemError as error:
+        return error
+    return None
