@@ -291,6 +291,30 @@ def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
     assert (moment.sound, moment.end, moment.warning) == (40, 45, found.warning)
 
 
+def test_the_sound_part_of_what_read_on_in_another_epoch_is_of_the_epoch_before() -> None:
+    """Two that were away read on in epoch 2; below their taints both read epoch 1, as did the one that was sealed.
+
+    So what the one has up to 32, of which it scanned all, and the other up to 35 go together.
+    """
+    sealed = complete_generation(1, {K: 31}, epoch=1)
+    further = scanned(2, 0, 31, 35).taint(35, epoch=1)
+    newest = scanned(3, 0, 32, 32).taint(32, epoch=1)
+    newest.commit({K: position(47, base=done_base(32), epoch=2)}, part(32, 46, start=300))
+    found = only(select(states(sealed, further, newest)))
+    assert (found.sound, found.end, found.generations) == (35, 47, (3, 2))
+    assert offsets(found) == list(range(47))
+    assert found.warning == "tainted above offset 35: a gap"
+
+
+def test_what_was_read_in_an_epoch_before_is_not_added_to_a_later_one() -> None:
+    """It may have been cut off since; that its generation read on in the later epoch says nothing of it."""
+    chosen = complete_generation(2, {K: 31}, epoch=2)
+    away = complete_generation(1, {K: 35}, epoch=1).taint(35, epoch=1)
+    away.commit({K: position(40, epoch=2)}, part(35, 39, start=300))
+    found = only(select(states(away, chosen)))
+    assert (found.sound, found.end, found.generations) == (31, 31, (2,))
+
+
 def test_two_histories_are_not_mixed() -> None:
     """Generation 2 read to 150 in epoch 4; its log was cut at 130, and 1, which stood below that, read on in epoch 5.
 
