@@ -8,6 +8,9 @@ written in the same Kafka transaction as the records that it speaks of.
 What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
 fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
 records are in no transaction, so that they can be read before that.
+
+Plans are in the topic's first partition, tasks are spread over the others: each task reads what it goes by before it
+begins, and thousands of them would read the records of thousands each. When a plan is FINISHED, those of its tasks go.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -34,11 +38,19 @@ from spark_jobs.offset_map import Row, dump_rows, load_rows
 from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 
 TOPIC: Final = "_tandem_restore_progress"
-PARTITION: Final = 0
+#: Where plans' records are.
+PLANS_PARTITION: Final = 0
+#: How many partitions a new topic has: that one, and those over which tasks are spread.
+PARTITIONS: Final = 17
 #: Never joined, nothing committed: librdkafka wants a name.
 GROUP: Final = "tandem-restore"
 _VERSION: Final = 1
-_CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+# Only closed segments are compacted, and those of the usual size would be read whole by each task.
+_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(8 * 1024 * 1024),
+}
 _REPLICAS: Final = 3
 _FOLLOW_S: Final = 0.3
 _FETCH_WAIT_MS: Final = 50
@@ -65,7 +77,8 @@ class PlanState:
     `sources`: topic id in the backup -> number of partitions; the plan's transactional ids follow from them. `merged`:
     ids of those topics whose partitions are loaded as one task. `before`: target's name -> what was set on it before
     records were appended to it, for those that held something. `configs`: target's name -> settings that it had of its
-    own, where these are put back at the end because nobody recorded any.
+    own, where these are put back at the end because nobody recorded any. `spread`: over how many partitions of the
+    progress topic, from the second on, the plan's tasks are spread; 0: they are in the first one.
     """
 
     plan: str
@@ -79,6 +92,16 @@ class PlanState:
     at: int
     before: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    spread: int = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run may still be at work, or could go on."""
+        return self.state in {State.LOADING, State.VERIFIED}
+
+    def concerns(self, topic_ids: Collection[str]) -> bool:
+        """Whether it writes, or wrote, into one of these topics."""
+        return not set(self.targets.values()).isdisjoint(topic_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +149,11 @@ class TaskProgress:
         return sum(strand.records for strand in self.strands.values())
 
 
+def partition_of(key: str, spread: int) -> int:
+    """Return the partition of the progress topic that a task's record is in."""
+    return 1 + zlib.crc32(key.encode()) % spread if spread else PLANS_PARTITION
+
+
 def task_key(plan: str, topic_id: str, task: int) -> str:
     """Return the key of a task's progress."""
     return f"{plan}/{topic_id}/{task}"
@@ -146,6 +174,7 @@ def encode_state(state: PlanState) -> bytes:
             "before": {name: dict(config) for name, config in state.before.items()},
             "at": state.at,
             **({"configs": {name: dict(config) for name, config in state.configs.items()}} if state.configs else {}),
+            **({"spread": state.spread} if state.spread else {}),
         }
     )
 
@@ -199,6 +228,7 @@ def decode_state(value: bytes, where: str) -> PlanState:
             at=fields.take("at", int),
             before=_configs(before),
             configs=_configs(configs),
+            spread=fields.take("spread", int, 0),
         )
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: {error}") from error
@@ -282,9 +312,11 @@ class View(Enum):
 
 
 class ProgressReader:
-    """Follows the topic. One thread at a time."""
+    """Follows the topic, or `partitions` of it. One thread at a time."""
 
-    def __init__(self, props: Mapping[str, Value], view: View, *, only: str | None = None) -> None:
+    def __init__(
+        self, props: Mapping[str, Value], view: View, *, partitions: Collection[int], only: str | None = None
+    ) -> None:
         """`only` leaves out all other plans. Raises what `for_confluent` raises."""
         self._only = only
         self._view = view
@@ -304,8 +336,8 @@ class ProgressReader:
                 logger=_LOG,
             )
         )
-        self._consumer.assign([TopicPartition(TOPIC, PARTITION, 0)])
-        self._next = 0
+        self._next = dict.fromkeys(partitions, 0)
+        self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in self._next])
         self.progress = Progress()
 
     def catch_up(self, *, settled: bool = True, timeout_s: float = SETTLE_S) -> Progress:
@@ -314,16 +346,20 @@ class ProgressReader:
         Open transactions are waited for: fence those that nobody else will end. Raises TimedOutError if they stay,
         ClusterTransientError.
         """
-        place = Place(TOPIC, PARTITION)
-        end, _ = self._admin.list_offsets({place: LATEST}, read_committed=not settled)[place]
+        places = [Place(TOPIC, number) for number in self._next]
+        ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
         deadline = time.monotonic() + timeout_s
-        while self._next < end:
-            if time.monotonic() > deadline:
-                raise TimedOutError(
-                    f"{TOPIC} could be read to offset {self._next} only, its end is {end}",
-                    remedy="a transaction is open in it, or the broker is slow: let other restores end, and try again",
-                )
-            self.poll(0.5)
+        for place in places:
+            end, _ = ends[place]
+            while self._next[place.partition] < end:
+                if time.monotonic() > deadline:
+                    raise TimedOutError(
+                        f"{TOPIC}-{place.partition} could be read to offset {self._next[place.partition]} only, its "
+                        f"end is {end}",
+                        remedy="a transaction is open in it, or the broker is slow: let other restores end, and try "
+                        "again",
+                    )
+                self.poll(0.5)
         return self.progress
 
     def poll(self, timeout_s: float) -> bool:
@@ -331,15 +367,15 @@ class ProgressReader:
         message = self._consumer.poll(timeout_s)
         if message is None:
             return False
-        error = message.error()
+        error, number = message.error(), message.partition() or 0
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name has the underscore
-                self._next = max(self._next, message.offset() or 0)
+                self._next[number] = max(self._next[number], message.offset() or 0)
                 return False
             if admin_errors.is_about_no_group(error):
                 return False
             raise admin_errors.explain(error, operation="read", resource=f"topic {TOPIC}", servers=self._servers)
-        self._next = (message.offset() or 0) + 1
+        self._next[number] = (message.offset() or 0) + 1
         self._take(message)
         return True
 
@@ -355,32 +391,50 @@ class ProgressReader:
 
 
 @contextmanager
-def following(props: Mapping[str, Value], view: View, *, only: str | None = None) -> Iterator[ProgressReader]:
+def following(
+    props: Mapping[str, Value], view: View, *, partitions: Collection[int], only: str | None = None
+) -> Iterator[ProgressReader]:
     """Lend a reader."""
-    reader = ProgressReader(props, view, only=only)
+    reader = ProgressReader(props, view, partitions=partitions, only=only)
     try:
         yield reader
     finally:
         reader.close()
 
 
-def exists(admin: ClusterAdmin) -> bool:
-    """Whether any restore ever came to this cluster."""
-    return bool(admin.topics([TOPIC]))
+def partitions(admin: ClusterAdmin) -> tuple[int, ...]:
+    """Return the topic's partitions, none if no restore ever came to this cluster."""
+    return tuple(sorted(number for info in admin.topics([TOPIC]) for number in info.partitions))
 
 
-def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> None:
-    """Create the topic unless it is there."""
-    if exists(admin):
-        return
-    try:
-        admin.create_topic(TOPIC, partitions=1, replication_factor=min(_REPLICAS, brokers), config=_CONFIG)
-    except TopicExistsError:
-        return
+def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> int:
+    """Create the topic unless it is there; return over how many partitions a new plan's tasks are spread."""
+    there = partitions(admin)
+    if there:
+        return len(there) - 1
+    with suppress(TopicExistsError):
+        admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=min(_REPLICAS, brokers), config=_CONFIG)
+    return PARTITIONS - 1
 
 
-def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout_s: float = 60.0) -> None:
+def write_states(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
     """Write plans' records and wait until they are in the log. ClusterTransientError if that is not known."""
+    _write(props, ((PLANS_PARTITION, state.plan, encode_state(state)) for state in states))
+
+
+def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str]) -> None:
+    """Write tombstones for tasks of a plan. ClusterTransientError if that is not known."""
+    _write(props, ((partition_of(key, state.spread), key, None) for key in keys))
+
+
+def forget_plans(props: Mapping[str, Value], plans: Iterable[str]) -> None:
+    """Write tombstones for plans; their tasks' first. ClusterTransientError if that is not known."""
+    _write(props, ((PLANS_PARTITION, plan, None) for plan in plans))
+
+
+def _write(
+    props: Mapping[str, Value], records: Iterable[tuple[int, str, bytes | None]], *, timeout_s: float = 60.0
+) -> None:
     failed: list[str] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -391,10 +445,9 @@ def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout
         {**for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG), "log_level": _ERRORS}
     )
     try:
-        for state in states:
-            producer.produce(
-                TOPIC, key=state.plan.encode(), value=encode_state(state), partition=PARTITION, on_delivery=delivered
-            )
+        for number, key, value in records:
+            producer.produce(TOPIC, key=key.encode(), value=value, partition=number, on_delivery=delivered)
+            producer.poll(0)
         left = producer.flush(timeout_s)
     except (KafkaException, BufferError) as error:
         raise ClusterTransientError(f"writing to {TOPIC}: {error}") from error
@@ -405,9 +458,11 @@ def write_states(props: Mapping[str, Value], states: list[PlanState], *, timeout
 Told = Callable[[Progress], None]
 
 
-def follow(props: Mapping[str, Value], plan: str, tell: Told, *, stopped: Callable[[], bool]) -> None:
+def follow(
+    props: Mapping[str, Value], plan: str, numbers: Collection[int], tell: Told, *, stopped: Callable[[], bool]
+) -> None:
     """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load."""
-    with following(props, View.COMMITTED, only=plan) as reader:
+    with following(props, View.COMMITTED, partitions=numbers, only=plan) as reader:
         while not stopped():
             with suppress(TransientError, DamagedError):
                 if reader.poll(_FOLLOW_S):

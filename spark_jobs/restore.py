@@ -9,12 +9,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from backup_avro.errors import PermanentError
+from backup_avro.errors import PermanentError, RefusedError
 from backup_avro.selection import PartitionSelection
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -26,14 +25,17 @@ from spark_jobs import (
     restore_plan,
     restore_prepare,
     restore_record,
+    restore_rivals,
     restore_survey,
+    restore_tidy,
 )
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.connector import ConnectorReader
-from spark_jobs.produce import FencedError, fence
+from spark_jobs.produce import FencedError
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.read import StoreAddress
+from spark_jobs.restore_abandon import fence_all
 from spark_jobs.restore_check import Checked, CheckTask, Expected
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
@@ -47,8 +49,6 @@ from spark_jobs.telling import meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_FENCES_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +96,9 @@ class Told:
 
     def records(self, done: int, of: int) -> None:
         """So many records are committed; `of` may be an upper bound."""
+
+    def unfinished(self, plan: RestorePlan) -> None:
+        """It ends here, without having come to its end."""
 
 
 def restore(
@@ -149,10 +152,24 @@ class _Run:
         self._merged = prepared.resumes.merged if prepared.resumes is not None else ()
         # How topics that are appended to were configured.
         self._before: Mapping[str, Mapping[str, str]] = prepared.resumes.before if prepared.resumes is not None else {}
+        self._spread = prepared.resumes.spread if prepared.resumes is not None else 0
+        self._said = False
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
 
     def run(self) -> Report:
+        """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
+        try:
+            report = self._carried_out()
+        except BaseException:
+            if self._said:
+                self._told.unfinished(self._plan)
+            raise
+        if report.mismatches:
+            self._told.unfinished(self._plan)
+        return report
+
+    def _carried_out(self) -> Report:
         resumes = self._prepared.resumes
         targets = self._take_over() if resumes is not None else self._begin()
         if resumes is not None and resumes.state is State.VERIFIED:
@@ -185,7 +202,8 @@ class _Run:
         self._merged = self._survey()
         self._told.phase("creating topics")
         brokers = self._target.brokers()
-        marks.ensure_topic(self._target.admin, brokers=brokers)
+        self._spread = marks.ensure_topic(self._target.admin, brokers=brokers)
+        restore_tidy.tidy(self._target, self._prepared.found)
         if self._plan.append:
             return self._begin_to_append()
         if self._prepared.configs:  # before they are changed
@@ -201,6 +219,7 @@ class _Run:
                 )
         targets = self._target.look(topic.target for topic in self._plan.topics)
         self._say(State.LOADING, targets)
+        self._refuse_if_met(targets, but=self._plan.hash)
         self._fence(self._prepared.displaces)
         targets = self._target.look(targets)
         for existing in targets.values():
@@ -210,12 +229,24 @@ class _Run:
     def _begin_to_append(self) -> dict[str, TargetTopic]:
         """Note how the topics are configured, say that this run is at work, fence others, and only then change that."""
         targets = dict(self._prepared.targets)
-        now_set = self._target.set_on(targets)
-        self._before = restore_append.before_all(targets, now_set, self._prepared.displaces)
+        self._before = self._target.set_on(targets)
+        # Who has held it off since this was planned has said so before: what was noted would not be the topics' own.
+        self._refuse_if_met(targets, but=None)
         self._say(State.LOADING, targets)
+        try:
+            self._refuse_if_met(targets, but=self._plan.hash)
+        except RefusedError:
+            self._say(State.ABANDONED, targets)
+            self._said = False
+            raise
         self._fence(self._prepared.displaces)
         self._hold_off()
         return targets
+
+    def _refuse_if_met(self, targets: Mapping[str, TargetTopic], *, but: str | None) -> None:
+        """Raise RefusedError if another restore has come since this was planned; `but`: this one's own word counts."""
+        ids = {item.topic_id for item in targets.values()}
+        restore_rivals.refuse_if_met(self._prepared.found, self._target.plans(), ids, but=but)
 
     def _hold_off(self) -> None:
         """Let nothing be compacted or deleted in topics that are appended to."""
@@ -267,15 +298,24 @@ class _Run:
                 if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
                     self._target.make_ready(topic, targets[topic.target], replication_factor=0)
         self._say(state.state, targets)
+        self._refuse_if_met(targets, but=self._plan.hash)
         self._fence((state, *self._prepared.displaces))
         if self._plan.append:
             self._hold_off()
-        # Only now is it certain what the run before this one has committed.
-        restore_prepare.refuse_if_cut(self._target.progress(settled=True), self._plan, self._target.look(targets))
+        # Only now is it certain what the runs before this one have committed.
+        found = self._target.progress(settled=True)
+        restore_prepare.refuse_if_cut(found, self._plan, self._target.look(targets))
+        restore_rivals.refuse_if_mixed(found, self._prepared.displaces, targets)
         return targets
 
     def _say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
-        mine = PlanState(
+        others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
+        mine = self._state(state, targets)
+        marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])
+        self._said = True
+
+    def _state(self, state: State, targets: Mapping[str, TargetTopic]) -> PlanState:
+        return PlanState(
             plan=self._plan.hash,
             run=self._run,
             state=state,
@@ -287,20 +327,11 @@ class _Run:
             at=self._now(),
             before=self._before,
             configs=self._prepared.configs,
+            spread=self._spread,
         )
-        others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
-        marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])
 
     def _fence(self, states: Iterable[PlanState]) -> None:
-        ids = [
-            restore_plan.transactional_id(state.plan, topic_id, number)
-            for state in states
-            for topic_id, count in state.sources.items()
-            for number in range(count)
-        ]
-        with ThreadPoolExecutor(_FENCES_AT_ONCE, thread_name_prefix="fence") as pool:
-            for done in [pool.submit(fence, self._target.props, name) for name in ids]:
-                done.result()
+        fence_all(self._target.props, states)
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
@@ -357,6 +388,8 @@ class _Run:
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
             shape=self._plan.shape,
             count=topic.count if topic.repartitioned else None,
+            spread=self._spread,
+            with_key=restore_append.takes_keys_only(topic),
             store=self._address,
             cluster=self._cluster,
             pace=replace(
@@ -375,7 +408,8 @@ class _Run:
             self._told.records(done, self._plan.records)
 
         def follow(stop: threading.Event) -> None:
-            marks.follow(self._target.props, self._plan.hash, tell, stopped=stop.is_set)
+            numbers = range(1, self._spread + 1) if self._spread else [marks.PLANS_PARTITION]
+            marks.follow(self._target.props, self._plan.hash, numbers, tell, stopped=stop.is_set)
 
         with meanwhile(follow, "restore-progress"):
             yield
@@ -464,12 +498,19 @@ class _Run:
                 if topic.appended_to is None:
                     changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
                 else:
-                    changes = restore_append.put_back(topic, self._before.get(topic.target, {}))
+                    changes = restore_append.put_back(self._before.get(topic.target, {}))
                     notes = ["appended to what was there; its config is as it was"]
                 refused = self._target.set_config(topic.target, changes)
                 self._notes[topic.target] += notes
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
         self._say(State.FINISHED, targets)
+        # What became of the plan is enough to know from now on.
+        keys = [
+            marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
+            for topic in self._plan.topics
+            for items in self._groups(topic)
+        ]
+        marks.forget_tasks(self._target.props, self._state(State.FINISHED, targets), keys)
 
     def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
         if topic.appended_to is not None:
@@ -479,6 +520,10 @@ class _Run:
     def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
         notes = list(self._notes[topic.target])
+        left_out = sum(item.left_out for item in mine)
+        if restore_append.takes_keys_only(topic) and left_out:
+            what = "some of them, perhaps, because they have" if self._plan.shape.selects else "they have"
+            notes.append(f"{left_out} records were left out, {what} no key: a compacted topic takes none like them")
         keyless = sum(item.null_keys for item in mine)
         if keyless and topic.source.compacted:
             notes.append(

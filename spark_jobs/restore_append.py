@@ -6,11 +6,10 @@ restored records away before they are checked is held off, and put back afterwar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from backup_avro.errors import RefusedError
-from spark_jobs.progress import PlanState
 from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, TopicPlan
 
 _LONG_MAX: Final = str(2**63 - 1)
@@ -19,32 +18,38 @@ _KEPT: Final = frozenset({"retention.ms", "retention.bytes", "message.timestamp.
 }
 
 
+#: What does not depend on what is appended.
+_HELD: Final[Mapping[str, str]] = {
+    **{key: LOADING[key] for key in sorted(_KEPT)},
+    "min.compaction.lag.ms": _LONG_MAX,
+    "max.compaction.lag.ms": _LONG_MAX,
+}
+_LIMIT: Final = "max.message.bytes"
+
+
 def config_meanwhile(plan: TopicPlan) -> dict[str, str]:
     """Return what is set while records are appended: nothing is compacted, deleted or refused for its age or size."""
-    loading = plan.loading_config()
-    return {
-        **{key: LOADING[key] for key in sorted(_KEPT)},
-        "min.compaction.lag.ms": _LONG_MAX,
-        "max.compaction.lag.ms": _LONG_MAX,
-        "max.message.bytes": loading["max.message.bytes"],
-    }
+    return {**_HELD, _LIMIT: plan.loading_config()[_LIMIT]}
 
 
-def put_back(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str | None]:
+def put_back(before: Mapping[str, str]) -> dict[str, str | None]:
     """Return what makes the config as it was; `before` is what was set on the topic itself. None: drop the key."""
-    return {key: before.get(key) for key in config_meanwhile(plan)}
+    return {key: before.get(key) for key in (*_HELD, _LIMIT)}
 
 
 def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
     """Return the config when all is done."""
-    changed = {**plan.final_config, **put_back(plan, before)}
+    changed = {**plan.final_config, **put_back(before)}
     return {key: value for key, value in changed.items() if value is not None}
 
 
-def refuse_unless_appendable(
-    plan: RestorePlan, targets: Mapping[str, TargetTopic], rivals: Iterable[PlanState]
-) -> None:
-    """Raise RefusedError if a topic is missing, stamps records itself, or is half restored by another plan."""
+def takes_keys_only(plan: TopicPlan) -> bool:
+    """Whether brokers refuse records without a key: the topic stays compacted while they are appended."""
+    return plan.appended_to is not None and "compact" in plan.appended_to.get("cleanup.policy", "")
+
+
+def refuse_unless_appendable(plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
+    """Raise RefusedError if a topic is missing or stamps records itself."""
     for topic in plan.topics:
         target = targets.get(topic.target)
         if target is None:
@@ -58,25 +63,6 @@ def refuse_unless_appendable(
                 "would lose their times",
                 remedy="set CreateTime as long as the restore runs, or restore into another topic",
             )
-        for state in rivals:
-            if state.targets.get(target.name) == target.topic_id and target.name not in state.before:
-                raise RefusedError(
-                    f"an earlier restore into {target.name}, from generation {state.generation}, did not end",
-                    remedy="give its command again to finish it, or delete the topic",
-                )
-
-
-def before_all(
-    targets: Mapping[str, TargetTopic], now_set: Mapping[str, Mapping[str, str]], rivals: Iterable[PlanState]
-) -> dict[str, Mapping[str, str]]:
-    """Return target -> what is to be put back: what is set now, or was before a run whose place this one takes."""
-    earlier = {
-        name: config
-        for state in rivals
-        for name, config in state.before.items()
-        if name in targets and targets[name].topic_id == state.targets.get(name)
-    }
-    return {**now_set, **earlier}
 
 
 def warnings(plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> list[str]:

@@ -15,6 +15,8 @@ import structlog
 
 from backup_avro.errors import RefusedError, TransientError
 from backup_avro.selection import Slice
+from sink.transcode import content_hash
+from sink.transcode.choice import best_bodies
 from spark_jobs import progress as marks
 from spark_jobs.partitioner import chooser
 from spark_jobs.produce import BatchProducer
@@ -106,7 +108,7 @@ class _Attempt:
         if not any(source.slices for source in task.sources):
             return loaded(_fresh(task), topic=task.topic, sources=task.partitions, resumed=0)
         props = task.cluster.props
-        with marks.following(props, View.PLANS, only=task.plan) as plans:
+        with marks.following(props, View.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
             # Looked at before opening the id too: who is no longer in charge must not fence who is.
             _check_run(task, plans)
             producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
@@ -125,9 +127,9 @@ class _Attempt:
 
     def _start(self) -> TaskProgress:
         task = self._task
-        key = marks.task_key(task.plan, task.topic_id, task.number)
-        with marks.following(task.cluster.props, View.COMMITTED, only=task.plan) as follower:
-            found = follower.catch_up().tasks.get(key)
+        where = [task.progress_partition]
+        with marks.following(task.cluster.props, View.COMMITTED, partitions=where, only=task.plan) as follower:
+            found = follower.catch_up().tasks.get(task.key)
         if found is None or found.target_topic_id != task.target_topic_id:
             return _fresh(task)
         return found
@@ -160,16 +162,24 @@ class _Attempt:
             for source in task.sources
         }
         if task.plain:
-            return (_plain(task.number, body) for body in bodies[task.number])
+            return self._as_they_are(bodies[task.number])
         choose = None
         if task.count is not None and task.shape.partitioner is not None:
             choose = chooser(task.shape.partitioner, task.count)
-        sieve = Sieve(shape=task.shape, choose=choose, count=task.count or 0)
+        sieve = Sieve(shape=task.shape, choose=choose, count=task.count or 0, with_key=task.with_key)
         if task.shape.latest:
             sieve.winners = {source.partition: self._newest(source) for source in task.sources}
         if len(task.sources) == 1:
             return sieve.one(task.number, bodies[task.number])
         return sieve.merged(bodies)
+
+    def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[Unit]:
+        number, with_key = self._task.number, self._task.with_key
+        for body in bodies:
+            if with_key and best_bodies().advance(content_hash.START, body.body, body.records).null_keys:
+                yield from Sieve(shape=self._task.shape, choose=None, count=0, with_key=True).one(number, [body])
+            else:
+                yield _plain(number, body)
 
     def _newest(self, source: Source) -> Ascending:
         """Read all of a source partition for the newest record of each key: wherever a load goes on, it is the same."""

@@ -58,6 +58,11 @@ _NOT_CARRIED: Final = frozenset({"leader.replication.throttled.replicas", "follo
 _OWN: Final = frozenset({"_tandem_restore_progress"})
 
 
+def own_again(own: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what turns the loading config into the settings that a topic had of its own. None: drop the key."""
+    return {**dict.fromkeys((*LOADING, _MAX_MESSAGE_BYTES)), **own}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
     """From a topic's name in the backup to its name on the target.

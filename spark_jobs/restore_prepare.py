@@ -10,7 +10,7 @@ from sink.chain.reader import ChainReader
 from sink.encryption.objects import require_keys
 from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_fit, restore_plan
+from spark_jobs import restore_append, restore_fit, restore_plan, restore_rivals
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
@@ -23,13 +23,15 @@ from spark_jobs.restore_target import Target
 class Prepared:
     """A plan held against the target.
 
-    `resumes` is the state of this very plan, if a run of it did not end, `displaces` those of other plans that did not
-    end and wanted the same topics. `present`: records that are loaded already. `configs` are the targets' own settings
-    where they are put back at the end. `refused` says why it may not be done.
+    `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
+    `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
+    are loaded already. `configs` are the targets' own settings where they are put back at the end. `refused` says why
+    it may not be done.
     """
 
     plan: RestorePlan
     targets: Mapping[str, TargetTopic]
+    found: Progress
     resumes: PlanState | None
     displaces: tuple[PlanState, ...]
     present: int
@@ -39,7 +41,9 @@ class Prepared:
     def warnings(self) -> list[str]:
         """Return what people should know before this is carried out."""
         found = self.plan.warnings()
-        return found + restore_append.warnings(self.plan, self.targets) if self.plan.append else found
+        if self.plan.append:
+            found += restore_append.warnings(self.plan, self.targets)
+        return found + restore_rivals.warnings(self.plan, self.displaces)
 
 
 def prepare(
@@ -62,11 +66,7 @@ def prepare(
             seen[names] = target.look(names)
         return seen[names]
 
-    unfinished = sorted(
-        (state for state in found.plans.values() if state.state in {State.LOADING, State.VERIFIED}),
-        key=lambda state: state.at,
-        reverse=True,
-    )
+    unfinished = restore_rivals.unfinished(found)
 
     def finish(plan: RestorePlan) -> RestorePlan:
         targets = look(plan)
@@ -94,12 +94,16 @@ def prepare(
         # A run that noted targets' own settings, and then ended, has not made the others yet.
         made = names == targets.keys()
         if again is not None and made and state.targets == {name: item.topic_id for name, item in targets.items()}:
+            others = tuple(other for other in rivals if other is not state)
             refuse_if_cut(found, again, targets)
+            restore_rivals.refuse(others, again, targets)
+            restore_rivals.refuse_if_mixed(found, others, targets)
             return Prepared(
                 plan=again,
                 targets=targets,
+                found=found,
                 resumes=state,
-                displaces=tuple(other for other in rivals if other is not state),
+                displaces=others,
                 present=sum(item.records for item in present(found, again, targets)),
                 configs=configs,
             )
@@ -114,6 +118,7 @@ def prepare(
     return Prepared(
         plan=plan,
         targets=targets,
+        found=found,
         resumes=None,
         displaces=tuple(rivals),
         present=0,
@@ -136,16 +141,17 @@ def _refuse(
 ) -> None:
     """Raise RefusedError unless a plan may begin in the topics as they are."""
     if plan.append:
-        restore_append.refuse_unless_appendable(plan, targets, rivals)
+        restore_append.refuse_unless_appendable(plan, targets)
+    restore_rivals.refuse(rivals, plan, targets)
     for existing in () if plan.append else targets.values():
         _refuse_if_finished(found, existing)
         restore_plan.refuse_unless_empty(existing, plan)
-    if plan.append and present(found, plan, targets):
+    if plan.append and _was_there(found, plan, targets):
         raise RefusedError(
             "this very plan was appended to these topics before, wholly or in part",
             remedy="take another state, or restore into other topics",
         )
-    if present(found, plan, targets):
+    if _was_there(found, plan, targets):
         raise RefusedError(
             "this very plan was restored into these topics before, and then their records were deleted",
             remedy="delete the topics as well, or restore into others",
@@ -178,6 +184,14 @@ def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopi
     """Return the progress of `plan` that speaks of the topics as they are now."""
     ids = {target.topic_id for target in targets.values()}
     return [item for item in found.of_plan(plan.hash) if item.target_topic_id in ids]
+
+
+def _was_there(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
+    """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
+    state = found.plans.get(plan.hash)
+    ended = state is not None and state.state is State.FINISHED
+    ids = {target.topic_id for target in targets.values()}
+    return (ended and state is not None and state.concerns(ids)) or bool(present(found, plan, targets))
 
 
 def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:

@@ -62,12 +62,13 @@ class Sieve:
     """Applies a shape. `choose` tells the target partition of a key, None: the source's.
 
     `count` is the number of the target's partitions. `winners` tells of a source partition, asked in ascending order,
-    which offsets are the newest of their keys.
+    which offsets are the newest of their keys. `with_key`: what has none is left out.
     """
 
     shape: Shape
     choose: Callable[[bytes], int] | None
     count: int
+    with_key: bool = False
     winners: Mapping[int, Container[int]] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
 
@@ -154,6 +155,8 @@ class Sieve:
         if shape.before is not None and (timestamp == NO_TIMESTAMP or timestamp >= shape.before):
             return None
         key = data[key_from:key_to] if key_at >= 0 else None
+        if key is None and self.with_key:
+            return None
         if shape.keys is not None and key not in shape.keys:
             return None
         excluded = key is not None and key in shape.excluded

@@ -64,10 +64,16 @@ class Target:
 
         Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions.
         """
-        if not marks.exists(self.admin):
+        numbers = marks.partitions(self.admin)
+        if not numbers:
             return Progress()
-        with marks.following(self.props, View.PLANS) as plans, marks.following(self.props, View.COMMITTED) as all_:
-            return Progress(plans=plans.catch_up().plans, tasks=all_.catch_up(settled=settled).tasks)
+        with marks.following(self.props, View.COMMITTED, partitions=numbers) as all_:
+            return Progress(plans=self.plans().plans, tasks=all_.catch_up(settled=settled).tasks)
+
+    def plans(self) -> Progress:
+        """Return what there is of plans alone. The topic must be there."""
+        with marks.following(self.props, View.PLANS, partitions=[marks.PLANS_PARTITION]) as reader:
+            return reader.catch_up()
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return what is set on the topics themselves, without what they have from their brokers."""

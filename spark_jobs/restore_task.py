@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from backup_avro.selection import Slice
 from sink.transcode.batch import Compression
 from spark_jobs.cluster import Cluster
+from spark_jobs.progress import partition_of, task_key
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_shape import NOTHING, Shape
 
@@ -46,7 +47,8 @@ class Source:
 class LoadTask:
     """One source partition, or several that are merged, ascending. `restore` names the offset map, None: there is none.
 
-    `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not.
+    `count` is the number of the target's partitions if the topic is re-partitioned, None if it is not. `spread`: see
+    PlanState. `with_key`: the target takes no records without a key, so these are left out.
     """
 
     plan: str
@@ -63,12 +65,24 @@ class LoadTask:
     cluster: Cluster
     shape: Shape = NOTHING
     count: int | None = None
+    spread: int = 0
+    with_key: bool = False
     pace: Pace = Pace()
 
     @property
     def number(self) -> int:
         """The task's number: that of the (lowest) source partition."""
         return self.sources[0].partition
+
+    @property
+    def key(self) -> str:
+        """The key of its progress."""
+        return task_key(self.plan, self.topic_id, self.number)
+
+    @property
+    def progress_partition(self) -> int:
+        """The partition of the progress topic that it is in."""
+        return partition_of(self.key, self.spread)
 
     @property
     def partitions(self) -> tuple[int, ...]:

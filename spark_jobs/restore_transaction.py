@@ -193,6 +193,7 @@ class Transaction:
         if len(after.rows) >= PAGE_ROWS:
             # Before the commit: what the progress names is there. If the commit fails, nobody names the page.
             after = replace(after, page=last_page(self._task.store.open(), self._task, after), rows=())
-        self._producer.send(marks.TOPIC, marks.PARTITION, key=after.key.encode(), value=marks.encode_progress(after))
+        number, value = self._task.progress_partition, marks.encode_progress(after)
+        self._producer.send(marks.TOPIC, number, key=after.key.encode(), value=value)
         self._producer.commit()
         return after

@@ -549,6 +549,43 @@ class RestoreGroupsRolledBack(TypedDict):
     offsets: Sequence[GroupBefore]
 
 
+class BegunRestore(TypedDict):
+    """A restore that a cluster knows of. `records`: those that are there, null once it ended."""
+
+    restore: str
+    state: Literal["loading", "verified", "finished", "abandoned"]
+    at: str
+    generation: int | None
+    targets: Sequence[str]
+    appends: bool
+    records: int | None
+
+
+class Restores(TypedDict):
+    """`tandem restore list`."""
+
+    restores: Sequence[BegunRestore]
+
+
+class RefusedSetting(TypedDict):
+    """A setting that the cluster refuses."""
+
+    topic: str
+    setting: str
+    reason: str
+
+
+class RestoreAbandoned(TypedDict):
+    """`tandem restore abandon`. `stay`: topics that are left as they were loaded; `gone`: that are not there."""
+
+    restore: str
+    records: int
+    putBack: Sequence[str]
+    stay: Sequence[str]
+    gone: Sequence[str]
+    refused: Sequence[RefusedSetting]
+
+
 class DrillTopic(TypedDict):
     """A topic and the scratch topic that it was restored into."""
 
@@ -889,6 +926,8 @@ DOCUMENTS: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
     "checkpoint delete": (("CheckpointDeleted", CheckpointDeleted),),
     "restore": (("Restore", RestorePlan), ("Restore", RestoreReport)),
     "restore groups": (("RestoreGroups", RestoreGroups), ("RestoreGroups", RestoreGroupsRolledBack)),
+    "restore list": (("Restores", Restores),),
+    "restore abandon": (("RestoreAbandoned", RestoreAbandoned),),
     "records": (("Records", Records),),
     "export": (("Export", Export),),
     "verify": (("Verify", Verified), ("Verify", VerifiedFiles), ("Verify", Compared)),

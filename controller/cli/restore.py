@@ -43,6 +43,7 @@ from controller.cli.place import (
     backup,
     expected,
 )
+from controller.cli.restore_begun import abandon, list_
 from controller.cli.restore_groups import groups
 from controller.cli.restore_options import Excluded, KeyFormat, options_of, planned, shape_of, write_plan
 from controller.cli.restore_shown import show_plan, show_report, telling
@@ -63,6 +64,19 @@ app.command(
         "tandem restore groups -c a.yaml --group-suffix .restored --execute",
     )
 )(groups)
+app.command(
+    "list",
+    epilog=examples(
+        "tandem restore list -c a.yaml",
+        "tandem restore list --target-bootstrap-servers other:9092 -o json",
+    ),
+)(list_)
+app.command(
+    epilog=examples(
+        "tandem restore abandon 3f1c0a9be27d4416 -c a.yaml",
+        "tandem restore abandon 3f1c0a9be27d4416 --target-bootstrap-servers other:9092",
+    ),
+)(abandon)
 
 
 @app.callback(
@@ -298,7 +312,7 @@ def restore(
         with session(master, name=f"tandem restore {name}") as spark, telling() as tell:
             report = job.restore(spark, address, reader, target, options, now=_now, tell=tell)
     except KeyboardInterrupt:
-        output.note("interrupted; the same command, given again, goes on from here")
+        output.note("interrupted")
         raise
     show_report(report, time.monotonic() - began, output_)
     if report.mismatches:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from backup_avro.outcome import Outcome
     from spark_jobs.restore import Report, Told
     from spark_jobs.restore_choice import Options
+    from spark_jobs.restore_plan import RestorePlan
     from spark_jobs.restore_prepare import Prepared
 
 _RESTORE = "Restore"
@@ -198,6 +199,19 @@ def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
     )
 
 
+def _unfinished(plan: RestorePlan) -> str:
+    from spark_jobs.restore_rivals import short  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    held = ""
+    if plan.append:
+        names = ", ".join(topic.target for topic in plan.topics)
+        held = f"; until then nothing in {names} is compacted or deleted"
+    return (
+        "this restore did not end: the same command, given again, goes on from here, "
+        f"`tandem restore abandon {short(plan.hash)}` gives it up{held}"
+    )
+
+
 def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
     """Tell on stderr how it goes: a bar on a terminal, else a line now and then."""
     import sys  # noqa: PLC0415 - only needed here
@@ -225,6 +239,9 @@ def _lines() -> Any:  # noqa: ANN401 - as above
                 self._last = now
                 output.note(f"{done} of {of} records")
 
+        def unfinished(self, plan: RestorePlan) -> None:
+            output.note(_unfinished(plan))
+
     return nullcontext(Lines())
 
 
@@ -240,6 +257,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
         """A progress bar."""
 
         def __init__(self, progress: rich.progress.Progress) -> None:
+            self.last: list[str] = []
             self._progress = progress
             self._task = progress.add_task("starting", total=None)
 
@@ -248,6 +266,9 @@ def _bar() -> Any:  # noqa: ANN401 - as above
 
         def records(self, done: int, of: int) -> None:
             self._progress.update(self._task, completed=done, total=of)
+
+        def unfinished(self, plan: RestorePlan) -> None:
+            self.last.append(_unfinished(plan))
 
     @contextmanager
     def shown() -> Iterator[Told]:
@@ -259,6 +280,12 @@ def _bar() -> Any:  # noqa: ANN401 - as above
         )
         console = rich.console.Console(stderr=True)
         with rich.progress.Progress(*columns, console=console, transient=True) as progress:
-            yield Bar(progress)
+            bar = Bar(progress)
+            try:
+                yield bar
+            finally:
+                progress.stop()
+                for text in bar.last:
+                    output.note(text)
 
     return shown()

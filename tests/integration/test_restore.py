@@ -27,7 +27,7 @@ from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
-from spark_jobs.progress import PlanState, State, View
+from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Report, Told, restore
 from spark_jobs.restore_choice import Options
@@ -120,10 +120,7 @@ class Case:
 
     def states(self) -> list[PlanState]:
         """What the progress topic says of all plans."""
-        if not marks.exists(self.admin):
-            return []
-        with marks.following(self.props, View.PLANS) as follower:
-            return list(follower.catch_up().plans.values())
+        return list(self.target.plans().plans.values()) if marks.partitions(self.admin) else []
 
 
 @pytest.fixture

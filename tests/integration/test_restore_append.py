@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,10 +12,12 @@ from build_backup import Backup, TopicSpec, records
 from confluent_kafka import Producer
 from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 
-from backup_avro.errors import RefusedError
+from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.record import Record
 from controller.sandbox.kafka import KafkaServer
-from spark_jobs.progress import State
+from spark_jobs import restore_rivals
+from spark_jobs.progress import PlanState, Progress
+from spark_jobs.restore_abandon import abandon
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_shape import Shape
@@ -110,18 +114,136 @@ def test_a_run_that_ended_is_resumed(case: Case, live: str, phase: str) -> None:
         assert {row[1]: row for row in there} == {row[1]: row for row in expected}
     with pytest.raises(RefusedError, match="was appended to these topics before"):
         case.restore(options)
+    tasks = case.target.progress(settled=True).tasks.values()
+    assert not [item for item in tasks if item.target == live], "what ended needs no progress"
 
 
-def test_another_plan_takes_the_place_and_knows_the_config(case: Case, live: str) -> None:
-    """A run that never ended is given up by another one, which puts back what was there before both."""
+def _unfinished(case: Case, topic: str) -> PlanState:
+    [state] = [state for state in case.states() if topic in state.targets and state.unfinished]
+    return state
+
+
+def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(case: Case, live: str) -> None:
+    """Half of it may be in the topic. Given up, its config is put back, and nobody goes on with it."""
     _backup(case, live)
     config = case.target.set_on([live])[live]
+    everything = Options(append=True)
+    with pytest.raises(CrashError):
+        case.restore(everything, CrashAt("verifying"))
+    held_off = case.target.set_on([live])[live]
+    state = _unfinished(case, live)
+    with pytest.raises(RefusedError, match=f"did not end.*tandem restore abandon {state.plan[:16]}"):
+        case.restore(Options(shape=_LOST, append=True))
+    assert case.target.set_on([live])[live] == held_off
+    with pytest.raises(ConfigError, match="no restore 'ffff'"):
+        abandon(case.target, "ffff")
+    done = abandon(case.target, state.plan[:16])
+    assert (done.records, done.put_back, done.stay, done.gone, done.refused) == (600, (live,), (), (), {})
+    assert case.target.set_on([live])[live] == config
+    with pytest.raises(RefusedError, match="is abandoned: there is nothing to give up"):
+        abandon(case.target, state.plan)
+    assert case.restore(Options(shape=_LOST, append=True)).records == 2
+    assert case.target.set_on([live])[live] == config
+    with pytest.raises(RefusedError, match="wholly or in part"):
+        case.restore(everything)
+
+
+def test_a_run_that_is_given_up_ends(case: Case, live: str) -> None:
+    """Its tasks are fenced, and those that begin later find that nobody is in charge of them any more."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+
+    def give_up() -> None:
+        abandon(case.target, _unfinished(case, live).plan)
+
+    with pytest.raises(RefusedError, match="another run has taken over this restore, or ended it"):
+        case.restore(Options(append=True), Do("loading", give_up))
+    assert case.target.set_on([live])[live] == config
+    assert _restored(case, live, 0) == _restored(case, live, 1) == []
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_of_two_that_begin_at_the_same_time_one_goes_on(
+    case: Case, live: str, monkeypatch: pytest.MonkeyPatch, *, said: bool
+) -> None:
+    """The first comes when the second has planned, before or after that has said so; it puts the own config back."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+    first, second = Options(append=True), Options(shape=_LOST, append=True)
+    looks: list[str] = []
+    look = restore_rivals.refuse_if_met
+
+    def meanwhile(known: Progress, now: Progress, topic_ids: Collection[str], *, but: str | None = None) -> None:
+        looks.append("")
+        if len(looks) == (2 if said else 1):
+            monkeypatch.setattr(restore_rivals, "refuse_if_met", look)
+            if said:
+                looks.append(_refused(case, first))
+            else:
+                with pytest.raises(CrashError):
+                    case.restore(first, CrashAt("verifying"))
+            now = case.target.plans()
+        look(known, now, topic_ids, but=but)
+
+    monkeypatch.setattr(restore_rivals, "refuse_if_met", meanwhile)
+    if said:
+        assert case.restore(second).mismatches == ()
+        assert "did not end" in looks[-1]
+    else:
+        assert "began at the same time" in _refused(case, second)
+        assert case.restore(first).resumed == 600
+    assert case.target.set_on([live])[live] == config
+
+
+def _refused(case: Case, options: Options) -> str:
+    with pytest.raises(RefusedError) as refusal:
+        case.restore(options)
+    return str(refusal.value)
+
+
+def test_records_without_a_key_are_left_out_of_a_compacted_topic(case: Case, live: str) -> None:
+    """Its broker refuses them, and there is no moment at which it would not. The report counts them."""
+    base = records(live, 0, range(100))
+    items = [replace(item, key=None) if item.offset % 10 == 0 else item for item in base]
+    backup = Backup.claim(case.store, topics=[TopicSpec(live, partitions=2)], block_records=25)
+    backup.commit(items)
+    backup.complete()
+    report = case.restore(Options(append=True))
+    assert (report.mismatches, report.records) == ((), 90)
+    [topic] = report.topics
+    assert "10 records were left out, they have no key: a compacted topic takes none like them" in topic.notes
+    assert {row[1] for row in _restored(case, live, 0)} == {item.key for item in items if item.key is not None}
+
+
+def test_several_topics_are_given_up_together(case: Case, live: str, make_topic: TopicMaker) -> None:
+    """All of them get their config back, one that was deleted meanwhile excepted."""
+    other, gone = make_topic(partitions=1, config=_OWN), make_topic(partitions=1, config=_OWN)
+    topics = [TopicSpec(live, partitions=2), TopicSpec(other), TopicSpec(gone)]
+    backup = Backup.claim(case.store, topics=topics, block_records=50)
+    backup.commit([item for name in (live, other, gone) for item in records(name, 0, range(20))])
+    backup.complete()
+    config = case.target.set_on([live, other])
     with pytest.raises(CrashError):
         case.restore(Options(append=True), CrashAt("verifying"))
-    case.restore(Options(shape=_LOST, append=True))
-    assert case.target.set_on([live])[live] == config
-    mine = [state for state in case.states() if live in state.targets]
-    assert sorted(state.state for state in mine) == [State.ABANDONED, State.FINISHED]
+    case.target.admin.delete_topic(gone)
+    done = abandon(case.target, _unfinished(case, live).plan)
+    assert (done.put_back, done.gone) == (tuple(sorted((live, other))), (gone,))
+    assert case.target.set_on([live, other]) == config
+
+
+def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
+    case: Case, live: str, make_topic: TopicMaker
+) -> None:
+    """The topics that it still holds off are to get their config back first."""
+    other = make_topic(partitions=1, config=_OWN)
+    backup = Backup.claim(case.store, topics=[TopicSpec(live, partitions=2), TopicSpec(other)], block_records=50)
+    backup.commit([item for name in (live, other) for item in records(name, 0, range(20))])
+    backup.complete()
+    with pytest.raises(CrashError):
+        case.restore(Options(append=True), CrashAt("verifying"))
+    case.target.admin.delete_topic(live)
+    with pytest.raises(RefusedError, match=f"into {live}, {other}, .*did not end|into {other}, {live}, .*did not end"):
+        case.restore(Options(topics=(live,)))
 
 
 def test_what_cannot_be_appended_is_refused(case: Case, live: str, topic_name: str, make_topic: TopicMaker) -> None:

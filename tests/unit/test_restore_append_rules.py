@@ -11,24 +11,12 @@ from doubles import MemoryStore
 from backup_avro.errors import RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import restore_append
-from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_plan import LOADING, Expiry, RestorePlan, TargetTopic, shaped
 from spark_jobs.restore_shape import NOTHING
 
 _OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "max.message.bytes": "5000"}
 _TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config=_OWN, starts={0: 3}, ends={0: 9})
-_STATE = PlanState(
-    plan="other",
-    run="r",
-    state=State.LOADING,
-    generation=1,
-    basis={1: 3},
-    targets={"t": "id-t"},
-    sources={"id-s": 1},
-    merged=(),
-    at=1,
-)
 
 
 @pytest.fixture
@@ -63,7 +51,7 @@ def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
     assert (meanwhile["retention.ms"], meanwhile["min.compaction.lag.ms"]) == ("-1", str(2**63 - 1))
     assert "cleanup.policy" not in meanwhile
     before = {"retention.ms": "1000"}
-    assert restore_append.put_back(topic, before) == {**dict.fromkeys(meanwhile), "retention.ms": "1000"}
+    assert restore_append.put_back(before) == {**dict.fromkeys(meanwhile), "retention.ms": "1000"}
     resumed = replace(topic, appended_to={**_OWN, **meanwhile})
     assert restore_append.config_after(resumed, before) == {
         "cleanup.policy": "compact,delete",
@@ -73,27 +61,23 @@ def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
 
 
 def test_what_is_refused(plain: RestorePlan) -> None:
-    """Topics that are not there, that stamp records, or that another restore has filled in part."""
+    """Topics that are not there, or that stamp records."""
     made = _appended(plain)
-    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [])
+    restore_append.refuse_unless_appendable(made, {"t": _TARGET})
     with pytest.raises(RefusedError, match="and t is not"):
-        restore_append.refuse_unless_appendable(made, {}, [])
+        restore_append.refuse_unless_appendable(made, {})
     stamps = replace(_TARGET, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(RefusedError, match="stamps its records"):
-        restore_append.refuse_unless_appendable(made, {"t": stamps}, [])
-    with pytest.raises(RefusedError, match="did not end"):
-        restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [_STATE])
-    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [replace(_STATE, before={"t": {}})])
-    restore_append.refuse_unless_appendable(made, {"t": _TARGET}, [replace(_STATE, targets={"t": "an earlier life"})])
+        restore_append.refuse_unless_appendable(made, {"t": stamps})
 
 
-def test_the_config_before_the_first_of_several_runs_is_put_back() -> None:
-    """What a run finds may be what one before it set; a topic that was made again has nothing of that."""
-    rival = replace(_STATE, before={"t": {"retention.ms": "7"}, "gone": {}})
-    now_set = {"t": {"retention.ms": "-1"}}
-    assert restore_append.before_all({"t": _TARGET}, now_set, [rival]) == {"t": {"retention.ms": "7"}}
-    again = replace(_TARGET, topic_id="made again")
-    assert restore_append.before_all({"t": again}, now_set, [rival]) == now_set
+def test_only_compacted_topics_refuse_records_without_a_key(plain: RestorePlan) -> None:
+    """And only where the topic's own policy stays: a topic that is restored as a whole gets it after the records."""
+    (topic,) = _appended(plain).topics
+    assert restore_append.takes_keys_only(topic)
+    (topic,) = _appended(plain, replace(_TARGET, config={"cleanup.policy": "delete"})).topics
+    assert not restore_append.takes_keys_only(topic)
+    assert not restore_append.takes_keys_only(plain.topics[0])
 
 
 def test_people_are_told(plain: RestorePlan) -> None:

@@ -42,7 +42,7 @@ _TASK = TaskProgress(
 @pytest.mark.parametrize("state", list(State))
 def test_a_plan_comes_back(state: State) -> None:
     """What is written about a plan is read as it was."""
-    wanted = replace(_STATE, state=state, before={"orders.restored": {"retention.ms": "5"}})
+    wanted = replace(_STATE, state=state, before={"orders.restored": {"retention.ms": "5"}}, spread=16)
     assert marks.decode_state(marks.encode_state(wanted), "here") == wanted
 
 
@@ -120,3 +120,12 @@ def test_the_last_word_per_key_counts() -> None:
     assert [(item.left_out, item.records) for item in progress.of_plan("abc")] == [(20, 1000)]
     progress.take("abc", None)
     assert progress.plans == {}
+
+
+def test_tasks_are_spread_over_all_partitions_but_the_first() -> None:
+    """Where a plan's tasks are is fixed by its own word, however many partitions the topic gets; 0: with the plans."""
+    numbers = {marks.partition_of(marks.task_key("abc", "id-1", task), 16) for task in range(1000)}
+    assert numbers == set(range(1, 17))
+    assert marks.partition_of(_TASK.key, 0) == marks.PLANS_PARTITION
+    assert marks.partition_of(_TASK.key, 1) == 1
+    assert marks.partition_of("abc/id-1/2", 16) == 2, "a later release must find it where an earlier one put it"

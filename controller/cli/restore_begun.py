@@ -1,0 +1,144 @@
+"""`tandem restore list` and `tandem restore abandon`: restores that a cluster knows of, and giving one up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from backup_avro.chain import iso
+from backup_avro.errors import ExitCode
+from controller.cli import output
+from controller.cli.context import ConfigOption, SetOption
+from controller.cli.output import OutputFormat, OutputOption, Table
+from controller.cli.place import of_store
+from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
+
+if TYPE_CHECKING:
+    from spark_jobs.progress import PlanState, Progress
+    from spark_jobs.restore_abandon import Abandoned
+    from spark_jobs.restore_target import Target
+
+
+def list_(
+    context: typer.Context,
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the restores that the target cluster knows of: those that ended, and those that did not.
+
+    One that did not end is gone on with by the command that began it, or given up by `tandem restore abandon`.
+    """
+    target = _target(context, config, overrides, target_servers, target_config)
+    found = target.progress(settled=False)
+    states = sorted(found.plans.values(), key=lambda state: (state.at, state.plan))
+    body = {"restores": [_document(state, found) for state in states]}
+    output.show(kind="Restores", body=body, output=output_, tables=_list_tables(body["restores"]))
+
+
+def abandon(
+    context: typer.Context,
+    plan: Annotated[str, typer.Argument(metavar="RESTORE", help="As `tandem restore list` shows it.")],
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    *,
+    target_servers: TargetServersOption = None,
+    target_config: TargetConfigOption = None,
+    output_: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give up a restore that did not end: nobody goes on with it, and --append's topics get their config back.
+
+    What it has put into topics stays there. Exit code 5 if it ended; 3 if the cluster refuses some of the config.
+    """
+    from spark_jobs import restore_abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    target = _target(context, config, overrides, target_servers, target_config)
+    done = job.abandon(target, plan)
+    body = {
+        "restore": _short(done.state),
+        "records": done.records,
+        "putBack": list(done.put_back),
+        "stay": list(done.stay),
+        "gone": list(done.gone),
+        "refused": [
+            {"topic": name, "setting": key, "reason": why}
+            for name, refused in sorted(done.refused.items())
+            for key, why in sorted(refused.items())
+        ],
+    }
+    output.show(kind="RestoreAbandoned", body=body, output=output_, tables=["\n".join(_abandoned_lines(done))])
+    if done.refused:
+        raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _target(
+    context: typer.Context,
+    config: Path | None,
+    overrides: Sequence[str] | None,
+    servers: str | None,
+    file: Path | None,
+) -> Target:
+    """Return the cluster. What names it needs no configuration besides."""
+    from spark_jobs.restore_target import Target  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    named = servers is not None or file is not None
+    configured = None if named else of_store(context, config, overrides).kafka.reveal()
+    return Target(target_properties(configured or None, servers, file))
+
+
+def _short(state: PlanState) -> str:
+    from spark_jobs.restore_rivals import short  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    return short(state.plan)
+
+
+def _document(state: PlanState, found: Progress) -> dict[str, Any]:
+    return {
+        "restore": _short(state),
+        "state": state.state.value,
+        "at": iso(state.at),
+        "generation": state.generation or None,
+        "targets": sorted(state.targets),
+        "appends": bool(state.before),
+        "records": sum(item.records for item in found.of_plan(state.plan)) if state.unfinished else None,
+    }
+
+
+def _list_tables(restores: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
+    if not restores:
+        yield "no restore has come to this cluster"
+        return
+    yield Table(
+        columns=("restore", "state", "at", "generation", "targets", "records"),
+        rows=[
+            (
+                item["restore"],
+                item["state"],
+                item["at"],
+                "-" if item["generation"] is None else item["generation"],
+                ", ".join(item["targets"]) + (" (appended)" if item["appends"] else ""),
+                "-" if item["records"] is None else item["records"],
+            )
+            for item in restores
+        ],
+        right=frozenset({"generation", "records"}),
+    )
+
+
+def _abandoned_lines(done: Abandoned) -> Iterator[str]:
+    yield f"restore {_short(done.state)} is given up; {done.records} records that it has put into topics stay there"
+    for name in done.put_back:
+        yield f"{name}: its config is as it was before"
+    for name in done.stay:
+        yield f"{name}: is left as it was loaded, without compaction and retention; delete it if nobody needs it"
+    for name in done.gone:
+        yield f"{name}: is not there any more"
+    for name, refused in sorted(done.refused.items()):
+        for key, why in sorted(refused.items()):
+            yield f"{name}: {key} could not be set: {why}"

@@ -1,0 +1,140 @@
+"""Other restores into the same topics: what stands in the way, what is given up, who meets whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro.errors import ConfigError, RefusedError
+from sink.chain.reader import ChainReader
+from spark_jobs import restore_abandon, restore_rivals
+from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.restore_plan import RestorePlan, TargetTopic, own_again, shaped
+from spark_jobs.restore_shape import NOTHING
+
+_TARGET = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
+_STATE = PlanState(
+    plan="ab" * 32,
+    run="r",
+    state=State.LOADING,
+    generation=4,
+    basis={4: 3},
+    targets={"t": "id-t"},
+    sources={"id-s": 1},
+    merged=(),
+    at=1,
+)
+_APPENDS = replace(_STATE, before={"t": {}})
+_TASK = TaskProgress(
+    plan=_STATE.plan,
+    topic_id="id-s",
+    task=0,
+    target="t",
+    target_topic_id="id-t",
+    next_offsets={0: 5},
+    strands={0: Strand(records=5, hash="", first=0, last=4)},
+    tombstones=0,
+    null_keys=0,
+    left_out=0,
+    page=None,
+    rows=(),
+)
+
+
+@pytest.fixture
+def plain() -> RestorePlan:
+    """Of one topic, `t`."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("t")])
+    backup.commit(records("t", 0, range(4)))
+    backup.complete()
+    return plan_of(ChainReader(store, PAIR), Options())
+
+
+def _known(*states: PlanState) -> Progress:
+    return Progress(plans={state.plan: state for state in states})
+
+
+def test_the_newest_unfinished_one_comes_first() -> None:
+    """Those that ended are none."""
+    states = [replace(_STATE, plan=name, at=at) for at, name in enumerate(("a", "b", "c"))]
+    ended = [replace(_STATE, plan=state.value, state=state, at=9) for state in (State.FINISHED, State.ABANDONED)]
+    verified = replace(states[1], state=State.VERIFIED)
+    found = _known(states[0], verified, states[2], *ended)
+    assert [state.plan for state in restore_rivals.unfinished(found)] == ["c", "b", "a"]
+
+
+def test_what_can_be_given_up_for_another_one(plain: RestorePlan) -> None:
+    """A restore into topics that are still empty. Not one that appends, nor any for one that appends."""
+    appended = shaped(plain, NOTHING, {"t": _TARGET}, append=True)
+    there = {"t": _TARGET}
+    restore_rivals.refuse([_STATE], plain, there)
+    with pytest.raises(RefusedError, match=r"into t, from generation 4, did not end.*abandon abababababababab`"):
+        restore_rivals.refuse([_STATE], appended, there)
+    for plan in (plain, appended):
+        with pytest.raises(RefusedError, match="into t, from generation 4, did not end"):
+            restore_rivals.refuse([_APPENDS], plan, there)
+    elsewhere = replace(_STATE, targets={"t": "an earlier life"})
+    restore_rivals.refuse([elsewhere], appended, there)
+    several = replace(_APPENDS, targets={"t": "an earlier life", "u": "id-u"})
+    with pytest.raises(RefusedError, match="into t, u, from"):
+        restore_rivals.refuse([several], plain, there)
+
+
+def test_what_has_put_records_there_is_not_given_up_for_one_that_goes_on() -> None:
+    """Both would be in one topic."""
+    there = {"t": _TARGET}
+    found = Progress(tasks={_TASK.key: _TASK})
+    with pytest.raises(RefusedError, match="another restore, abababababababab, has put records into t meanwhile"):
+        restore_rivals.refuse_if_mixed(found, [_STATE], there)
+    restore_rivals.refuse_if_mixed(found, [replace(_STATE, plan="another")], there)
+    restore_rivals.refuse_if_mixed(found, [_STATE], {"t": replace(_TARGET, topic_id="another life")})
+    nothing = replace(_TASK, strands={})
+    restore_rivals.refuse_if_mixed(Progress(tasks={nothing.key: nothing}), [_STATE], there)
+
+
+@pytest.mark.parametrize("state", [State.LOADING, State.VERIFIED, State.FINISHED])
+def test_who_came_since_it_was_planned_is_met(state: State) -> None:
+    """Whatever it has come to, even its end; and what went on since then."""
+    other = replace(_STATE, state=state)
+    with pytest.raises(RefusedError, match="another restore, abababababababab, into t began at the same time"):
+        restore_rivals.refuse_if_met(_known(), _known(other), {"id-t"})
+    with pytest.raises(RefusedError, match="began at the same time"):
+        restore_rivals.refuse_if_met(_known(replace(other, run="before")), _known(other), {"id-t"})
+    restore_rivals.refuse_if_met(_known(other), _known(other), {"id-t"})
+    restore_rivals.refuse_if_met(_known(), _known(other), {"id-u"})
+    restore_rivals.refuse_if_met(_known(), _known(other), {"id-t"}, but=other.plan)
+    restore_rivals.refuse_if_met(_known(), _known(replace(other, state=State.ABANDONED)), {"id-t"})
+
+
+def test_people_are_told_what_is_given_up(plain: RestorePlan) -> None:
+    """And which topics stay as it has left them."""
+    (told,) = restore_rivals.warnings(plain, [_STATE])
+    assert told == "restore abababababababab did not end and is given up"
+    (told,) = restore_rivals.warnings(plain, [replace(_STATE, targets={"t": "id-t", "v": "1", "u": "2"})])
+    assert told.endswith("given up; what it has put into u, v stays there, unfinished")
+
+
+def test_a_restore_is_found_by_the_beginning_of_its_name() -> None:
+    """By one that fits one only; one that ended can't be given up."""
+    other = replace(_STATE, plan="ac" * 32, state=State.FINISHED)
+    found = _known(_STATE, other)
+    assert restore_abandon.find(found, "ab") == _STATE
+    for name, what in (("a", "2 restores that begin with 'a'"), ("b", "no restore 'b'"), ("", "no restore ''")):
+        with pytest.raises(ConfigError, match=f"the target knows {what}"):
+            restore_abandon.find(found, name)
+    with pytest.raises(RefusedError, match="acacacacacacacac is finished"):
+        restore_abandon.find(found, "ac")
+
+
+def test_settings_of_its_own_take_the_place_of_the_loading_config() -> None:
+    """What the topic had is set, the rest of what loading had set is dropped."""
+    changes = own_again({"cleanup.policy": "compact", "min.insync.replicas": "2"})
+    assert changes["cleanup.policy"] == "compact"
+    assert changes["min.insync.replicas"] == "2"
+    assert changes["retention.ms"] is None
+    assert changes["max.message.bytes"] is None
