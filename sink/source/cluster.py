@@ -468,7 +468,6 @@ class ClusterAdmin:
 
     def _sync(self, operation: str, resource: str, call: Callable[[], _T]) -> _T:
         self._admin.poll(0)
-        self._last_seen = None
         try:
             return call()
         except KafkaException as error:
@@ -480,7 +479,7 @@ class ClusterAdmin:
     def _result(self, operation: str, resource: str, future: Future[_T], deadline: float) -> _T:
         try:
             # The client ends the request at the deadline itself; the second more is for its report.
-            return future.result(timeout=self._seconds(deadline) + 1.0)
+            answer = future.result(timeout=self._seconds(deadline) + 1.0)
         except KafkaException as error:
             raise self._explain(error, operation, resource) from None
         except FutureTimeoutError:
@@ -488,6 +487,11 @@ class ClusterAdmin:
                 f"Could not {operation} {resource}: no answer from {self._servers} within {self._timeout_s:g} s",
                 remedy="check the network and the brokers",
             ) from None
+        # What the client reported before is over. Not sooner: it may say why it is refused between two calls, and once
+        # in ten seconds only, which is what a call and the pause after it may take together.
+        self._admin.poll(0)
+        self._last_seen = None
+        return answer
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

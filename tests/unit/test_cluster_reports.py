@@ -1,0 +1,90 @@
+"""What the client reports about its connections explains a call that timed out, whenever it came."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from sink.source import cluster
+from sink.source.cluster import ClusterAdmin
+from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
+
+_TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "Failed while waiting for controller")
+_REFUSED = KafkaError(KafkaError._AUTHENTICATION, "Failed to retrieve OIDC token: invalid_client")
+_DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+
+
+class _Id:
+    cluster_id = "c"
+
+
+class _Client:
+    """Answers as told, and has told its errors by when it is polled."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.tell: Callable[[KafkaError], None] = config["error_cb"]
+        self.errors: deque[KafkaError] = deque()
+        self.answers: deque[KafkaError | _Id] = deque()
+
+    def poll(self, _: float) -> None:
+        """Serve the callbacks."""
+        while self.errors:
+            self.tell(self.errors.popleft())
+
+    def list_topics(self, **_: float) -> None:
+        """Know no broker."""
+        raise KafkaException(_TIMED_OUT)
+
+    def describe_cluster(self, *, request_timeout: float) -> Future[_Id]:
+        """Return the next answer."""
+        assert request_timeout > 0
+        future: Future[_Id] = Future()
+        answer = self.answers.popleft()
+        if isinstance(answer, KafkaError):
+            future.set_exception(KafkaException(answer))
+        else:
+            future.set_result(answer)
+        return future
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> _Client:
+    """The client of the next ClusterAdmin."""
+    made = _Client({"error_cb": None})
+
+    def make(config: dict[str, Any]) -> _Client:
+        made.tell = config["error_cb"]
+        return made
+
+    monkeypatch.setattr(cluster, "AdminClient", make)
+    return made
+
+
+def _admin() -> ClusterAdmin:
+    return ClusterAdmin({"bootstrap.servers": "b:9092"}, timeout_s=2)
+
+
+def test_a_refusal_that_came_between_two_calls_counts(client: _Client) -> None:
+    """It is told every ten seconds: a call of eight with a pause of two would miss it for ever."""
+    admin = _admin()
+    client.answers.extend([_TIMED_OUT, _TIMED_OUT])
+    with pytest.raises(ClusterUnreachableError):
+        admin.cluster_id()
+    client.errors.extend([_REFUSED, _DOWN])
+    with pytest.raises(ClusterAuthenticationError, match="invalid_client"):
+        admin.cluster_id()
+
+
+def test_a_refusal_before_an_answer_is_over(client: _Client) -> None:
+    """Who was answered since then was let in."""
+    admin = _admin()
+    client.errors.append(_REFUSED)
+    client.answers.extend([_Id(), _TIMED_OUT])
+    assert admin.cluster_id() == "c"
+    with pytest.raises(ClusterUnreachableError):
+        admin.cluster_id()
