@@ -88,16 +88,6 @@ def common_offset(state: Generation, key: PartitionKey) -> int:
     return sound if taint is None or taint.cut_at is None else min(sound, taint.cut_at)
 
 
-def common_epoch(state: Generation, key: PartitionKey) -> int:
-    """Return the leader epoch of the history that what lies below `common_offset` is known to belong to.
-
-    Below a cut both histories are the same, so the later one counts; else the epoch in which the sound part was read.
-    """
-    taint = state.taints.get(key)
-    cut = taint is not None and taint.cut_at is not None and taint.cut_at <= state.sound_offset(key)
-    return state.positions[key].epoch if cut else state.sound_epoch(key)
-
-
 def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Whether the sound part of `newer` has all that a truncation left of what `older` read."""
     if newer.sound_offset(key) >= common_offset(older, key):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
-from backup_avro.coverage import common_epoch, common_offset, cut_off
+from backup_avro.coverage import common_offset, cut_off
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
 
@@ -303,7 +303,7 @@ def _select_partition(
         there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
         assert reach is not None
         mine = parts[other.number].get(key, ())
-        if common_epoch(other, key) == epoch and end >= there.base.end:
+        if other.sound_epoch(key) == epoch and end >= there.base.end:
             slices.extend(_slices(other.number, mine, end, reach))
             used.append(other.number)
             log_start = max(log_start, there.log_start)
@@ -312,7 +312,7 @@ def _select_partition(
             used, log_start = [other.number], max(log_start, there.log_start)
         else:
             continue
-        end, epoch = reach, common_epoch(other, key)
+        end, epoch = reach, other.sound_epoch(key)
         joining = [g for g in others if g.number not in used]
     if instead and until is None:
         further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
@@ -349,9 +349,13 @@ def _select_partition(
 
 
 def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:
-    """Return how far (exclusive) `other` reaches beyond `end` in the same history, None if it does not."""
+    """Return how far (exclusive) `other` reaches beyond `end` in the same history, None if it does not.
+
+    An offset and the epoch of the record before it name all that lies below; so what is sound counts by its own epoch,
+    not by that in which the position is by now.
+    """
     there = other.positions.get(key)
-    if there is None or not other.usable(key) or common_epoch(other, key) < epoch:
+    if there is None or not other.usable(key) or other.sound_epoch(key) < epoch:
         return None
     reach = common_offset(other, key)
     if until is not None:
