@@ -219,7 +219,7 @@ class BatchProducer:
         self._sender.wakeup()
         return Sent(batch.produce_future, records, len(data))
 
-    def send(self, topic: str, partition: int, *, key: bytes, value: bytes) -> None:
+    def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
         """Send one record in the open transaction and wait until the broker has it. Raises as `Sent.base_offset`."""
         try:
             self._producer.send(topic, value, key=key, partition=partition).get(timeout=self._timeout_s)

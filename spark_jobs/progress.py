@@ -7,7 +7,7 @@ written in the same Kafka transaction as the records that it speaks of.
 
 What is committed may lie above an open transaction of another restore, or of a run that was killed. So who goes by it
 fences its own forerunners first, and then reads to the high watermark, not only to the last stable offset. Plans'
-records are in no transaction, so that they can be read before that.
+records are read before that, whether they are committed yet or not; `restore_words` says why.
 
 Plans are in the topic's first partition, tasks are spread over the others: each task reads what it goes by before it
 begins, and thousands of them would read the records of thousands each. When a plan is FINISHED, those of its tasks go.
@@ -64,6 +64,7 @@ SETTLE_S: Final = TRANSACTION_TIMEOUT_MS / 1000 + 60
 class State(StrEnum):
     """What has become of a plan on this cluster."""
 
+    BEGUN = "begun"  # nothing is loaded yet, nor is it known that the topics are empty
     LOADING = "loading"
     VERIFIED = "verified"  # loaded and checked; the recorded config is not set yet
     FINISHED = "finished"
@@ -97,7 +98,7 @@ class PlanState:
     @property
     def unfinished(self) -> bool:
         """Whether a run may still be at work, or could go on."""
-        return self.state in {State.LOADING, State.VERIFIED}
+        return self.state in {State.BEGUN, State.LOADING, State.VERIFIED}
 
     def concerns(self, topic_ids: Collection[str]) -> bool:
         """Whether it writes, or wrote, into one of these topics."""
@@ -305,7 +306,7 @@ class View(Enum):
     """How a reader looks at the topic, and what it takes from it."""
 
     PLANS = IsolationLevel.READ_UNCOMMITTED
-    """The plans' records, which are in no transaction: they can be read whatever else is open."""
+    """The plans' records: they can be read whatever is open."""
 
     COMMITTED = IsolationLevel.READ_COMMITTED
     """All that is committed."""
@@ -417,24 +418,8 @@ def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> int:
     return PARTITIONS - 1
 
 
-def write_states(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
-    """Write plans' records and wait until they are in the log. ClusterTransientError if that is not known."""
-    _write(props, ((PLANS_PARTITION, state.plan, encode_state(state)) for state in states))
-
-
-def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str]) -> None:
-    """Write tombstones for tasks of a plan. ClusterTransientError if that is not known."""
-    _write(props, ((partition_of(key, state.spread), key, None) for key in keys))
-
-
-def forget_plans(props: Mapping[str, Value], plans: Iterable[str]) -> None:
-    """Write tombstones for plans; their tasks' first. ClusterTransientError if that is not known."""
-    _write(props, ((PLANS_PARTITION, plan, None) for plan in plans))
-
-
-def _write(
-    props: Mapping[str, Value], records: Iterable[tuple[int, str, bytes | None]], *, timeout_s: float = 60.0
-) -> None:
+def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str], *, timeout_s: float = 60.0) -> None:
+    """Write tombstones for tasks of a plan. ClusterTransientError if it is not known whether they are there."""
     failed: list[str] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -445,8 +430,9 @@ def _write(
         {**for_confluent(props, enable_idempotence=True, acks="all", logger=_LOG), "log_level": _ERRORS}
     )
     try:
-        for number, key, value in records:
-            producer.produce(TOPIC, key=key.encode(), value=value, partition=number, on_delivery=delivered)
+        for key in keys:
+            number = partition_of(key, state.spread)
+            producer.produce(TOPIC, key=key.encode(), value=None, partition=number, on_delivery=delivered)
             producer.poll(0)
         left = producer.flush(timeout_s)
     except (KafkaException, BufferError) as error:

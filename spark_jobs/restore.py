@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +24,6 @@ from spark_jobs import (
     restore_plan,
     restore_prepare,
     restore_record,
-    restore_rivals,
     restore_survey,
     restore_tidy,
 )
@@ -33,10 +31,10 @@ from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.produce import FencedError
-from spark_jobs.progress import PlanState, Progress, State
+from spark_jobs.progress import Progress, State
 from spark_jobs.read import StoreAddress
-from spark_jobs.restore_abandon import fence_all
-from spark_jobs.restore_check import Checked, CheckTask, Expected
+from spark_jobs.restore_charge import Charge
+from spark_jobs.restore_check import Checked, CheckTask, Expected, TargetChangedError
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
@@ -97,8 +95,8 @@ class Told:
     def records(self, done: int, of: int) -> None:
         """So many records are committed; `of` may be an upper bound."""
 
-    def unfinished(self, plan: RestorePlan) -> None:
-        """It ends here, without having come to its end."""
+    def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+        """It ends here, without having come to its end. `wrong`: the target is not what the backup is."""
 
 
 def restore(
@@ -146,14 +144,8 @@ class _Run:
         self._plan = prepared.plan
         self._now = now
         self._told = told
-        self._run = str(uuid.uuid4())
+        self._charge = Charge(prepared, target=target, options=options, now=now)
         self._slim = Slimmer()
-        # Topics whose partitions are loaded as one task; a run that is resumed has found out before.
-        self._merged = prepared.resumes.merged if prepared.resumes is not None else ()
-        # How topics that are appended to were configured.
-        self._before: Mapping[str, Mapping[str, str]] = prepared.resumes.before if prepared.resumes is not None else {}
-        self._spread = prepared.resumes.spread if prepared.resumes is not None else 0
-        self._said = False
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
 
@@ -162,11 +154,11 @@ class _Run:
         try:
             report = self._carried_out()
         except BaseException:
-            if self._said:
+            if self._charge.said:
                 self._told.unfinished(self._plan)
             raise
         if report.mismatches:
-            self._told.unfinished(self._plan)
+            self._told.unfinished(self._plan, wrong=True)
         return report
 
     def _carried_out(self) -> Report:
@@ -198,60 +190,13 @@ class _Run:
         )
 
     def _begin(self) -> dict[str, TargetTopic]:
-        """Create what is missing, say that this run is at work, fence others, and only then believe in emptiness."""
-        self._merged = self._survey()
+        merged = self._survey()
         self._told.phase("creating topics")
-        brokers = self._target.brokers()
-        self._spread = marks.ensure_topic(self._target.admin, brokers=brokers)
-        restore_tidy.tidy(self._target, self._prepared.found)
-        if self._plan.append:
-            return self._begin_to_append()
-        if self._prepared.configs:  # before they are changed
-            self._say(State.LOADING, self._prepared.targets)
-        for topic in self._plan.topics:
-            wanted = restore_prepare.replicas(topic, self._options, brokers)
-            existing = self._prepared.targets.get(topic.target)
-            self._target.make_ready(topic, existing, replication_factor=wanted)
-            if existing is None and wanted < topic.source.replication_factor:
-                self._notes[topic.target].append(
-                    f"{wanted} replicas instead of {topic.source.replication_factor}"
-                    + ("" if self._options.replication_factor else f": the target has {brokers} brokers")
-                )
-        targets = self._target.look(topic.target for topic in self._plan.topics)
-        self._say(State.LOADING, targets)
-        self._refuse_if_met(targets, but=self._plan.hash)
-        self._fence(self._prepared.displaces)
-        targets = self._target.look(targets)
-        for existing in targets.values():
-            restore_plan.refuse_unless_empty(existing, self._plan)
-        return targets
+        return self._charge.begin(merged, lambda name, text: self._notes[name].append(text))
 
-    def _begin_to_append(self) -> dict[str, TargetTopic]:
-        """Note how the topics are configured, say that this run is at work, fence others, and only then change that."""
-        targets = dict(self._prepared.targets)
-        self._before = self._target.set_on(targets)
-        # Who has held it off since this was planned has said so before: what was noted would not be the topics' own.
-        self._refuse_if_met(targets, but=None)
-        self._say(State.LOADING, targets)
-        try:
-            self._refuse_if_met(targets, but=self._plan.hash)
-        except RefusedError:
-            self._say(State.ABANDONED, targets)
-            self._said = False
-            raise
-        self._fence(self._prepared.displaces)
-        self._hold_off()
-        return targets
-
-    def _refuse_if_met(self, targets: Mapping[str, TargetTopic], *, but: str | None) -> None:
-        """Raise RefusedError if another restore has come since this was planned; `but`: this one's own word counts."""
-        ids = {item.topic_id for item in targets.values()}
-        restore_rivals.refuse_if_met(self._prepared.found, self._target.plans(), ids, but=but)
-
-    def _hold_off(self) -> None:
-        """Let nothing be compacted or deleted in topics that are appended to."""
-        for topic in self._plan.topics:
-            self._target.admin.alter_config(topic.target, dict(restore_append.config_meanwhile(topic)))
+    def _take_over(self) -> dict[str, TargetTopic]:
+        self._told.phase(f"resuming: {self._prepared.present} records are there already")
+        return self._charge.take_over()
 
     def _survey(self) -> tuple[str, ...]:
         """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""
@@ -287,52 +232,6 @@ class _Run:
                 )
         return tuple(found)
 
-    def _take_over(self) -> dict[str, TargetTopic]:
-        """Say that this run is at work now, and fence the one before it."""
-        state = self._prepared.resumes
-        assert state is not None
-        self._told.phase(f"resuming: {self._prepared.present} records are there already")
-        targets = dict(self._prepared.targets)
-        if state.state is State.LOADING:
-            for topic in self._plan.topics:
-                if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
-                    self._target.make_ready(topic, targets[topic.target], replication_factor=0)
-        self._say(state.state, targets)
-        self._refuse_if_met(targets, but=self._plan.hash)
-        self._fence((state, *self._prepared.displaces))
-        if self._plan.append:
-            self._hold_off()
-        # Only now is it certain what the runs before this one have committed.
-        found = self._target.progress(settled=True)
-        restore_prepare.refuse_if_cut(found, self._plan, self._target.look(targets))
-        restore_rivals.refuse_if_mixed(found, self._prepared.displaces, targets)
-        return targets
-
-    def _say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
-        others = [replace(item, state=State.ABANDONED, run=self._run) for item in self._prepared.displaces]
-        mine = self._state(state, targets)
-        marks.write_states(self._target.props, [mine, *(item for item in others if item.plan != mine.plan)])
-        self._said = True
-
-    def _state(self, state: State, targets: Mapping[str, TargetTopic]) -> PlanState:
-        return PlanState(
-            plan=self._plan.hash,
-            run=self._run,
-            state=state,
-            generation=self._plan.generation,
-            basis=self._plan.basis,
-            targets={name: item.topic_id for name, item in targets.items()},
-            sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
-            merged=self._merged,
-            at=self._now(),
-            before=self._before,
-            configs=self._prepared.configs,
-            spread=self._spread,
-        )
-
-    def _fence(self, states: Iterable[PlanState]) -> None:
-        fence_all(self._target.props, states)
-
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
         groups = [(topic, items) for topic in self._plan.topics for items in self._groups(topic)]
@@ -354,7 +253,7 @@ class _Run:
 
     def _groups(self, topic: TopicPlan) -> list[tuple[PartitionSelection, ...]]:
         """Return which source partitions are loaded together, ascending."""
-        if topic.source.topic_id in self._merged:
+        if topic.source.topic_id in self._charge.merged:
             return [tuple(sorted(topic.partitions, key=lambda item: item.key.partition))]
         return [(item,) for item in topic.partitions]
 
@@ -377,7 +276,7 @@ class _Run:
         key = items[0].key
         return LoadTask(
             plan=self._plan.hash,
-            run=self._run,
+            run=self._charge.run,
             pair=self._plan.pair,
             restore=restore,
             topic=topic.source.name,
@@ -388,7 +287,7 @@ class _Run:
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
             shape=self._plan.shape,
             count=topic.count if topic.repartitioned else None,
-            spread=self._spread,
+            spread=self._charge.spread,
             with_key=restore_append.takes_keys_only(topic),
             store=self._address,
             cluster=self._cluster,
@@ -408,7 +307,7 @@ class _Run:
             self._told.records(done, self._plan.records)
 
         def follow(stop: threading.Event) -> None:
-            numbers = range(1, self._spread + 1) if self._spread else [marks.PLANS_PARTITION]
+            numbers = range(1, self._charge.spread + 1) if self._charge.spread else [marks.PLANS_PARTITION]
             marks.follow(self._target.props, self._plan.hash, numbers, tell, stopped=stop.is_set)
 
         with meanwhile(follow, "restore-progress"):
@@ -416,7 +315,13 @@ class _Run:
 
     def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         self._told.phase("verifying")
-        targets = self._target.look(targets)
+        there = self._target.look(targets)
+        for name, target in targets.items():
+            if name not in there or there[name].topic_id != target.topic_id:
+                raise TargetChangedError(
+                    f"topic {name} was deleted while it was restored", remedy="restore it again, from the start"
+                )
+        targets = there
         put = _by_place(loaded)
         tasks = [
             CheckTask(
@@ -488,7 +393,7 @@ class _Run:
         ]
 
     def _set_recorded(self, targets: Mapping[str, TargetTopic]) -> None:
-        self._say(State.VERIFIED, targets)
+        self._charge.say(State.VERIFIED, targets)
         if self._options.keep_load_config:
             for notes in self._notes.values():
                 notes.append("the loading config was kept: nothing is compacted or deleted until you set another")
@@ -498,23 +403,29 @@ class _Run:
                 if topic.appended_to is None:
                     changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
                 else:
-                    changes = restore_append.put_back(self._before.get(topic.target, {}))
+                    changes = restore_append.put_back(self._charge.before.get(topic.target, {}))
                     notes = ["appended to what was there; its config is as it was"]
                 refused = self._target.set_config(topic.target, changes)
+                if refused and topic.appended_to is not None:
+                    wanted = "; ".join(f"{key}={changes[key]} ({why})" for key, why in sorted(refused.items()))
+                    raise RefusedError(
+                        f"all is there, but {topic.target} can't get its config back: {wanted}",
+                        remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
+                        "give it up with `tandem restore abandon`",
+                    )
                 self._notes[topic.target] += notes
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
-        self._say(State.FINISHED, targets)
-        # What became of the plan is enough to know from now on.
         keys = [
             marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
             for topic in self._plan.topics
             for items in self._groups(topic)
         ]
-        marks.forget_tasks(self._target.props, self._state(State.FINISHED, targets), keys)
+        self._charge.finish(targets, keys)
+        restore_tidy.tidy(self._target, now=self._now())
 
     def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
         if topic.appended_to is not None:
-            return restore_append.config_after(topic, self._before.get(topic.target, {}))
+            return restore_append.config_after(topic, self._charge.before.get(topic.target, {}))
         return topic.loading_config() if self._options.keep_load_config else topic.source.config
 
     def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:

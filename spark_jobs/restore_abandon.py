@@ -1,7 +1,8 @@
 """Giving up a restore that did not end: nobody goes on with it, and topics that it appended to get their config back.
 
-What it has put into topics stays there. Topics that it was restoring as a whole stay as they are loaded: half of a
-backup, in which nothing is compacted or deleted, is to be deleted by whoever knows that nobody needs it.
+What it has put into topics stays there. Topics that it was restoring as a whole stay as they are loaded, unless
+they had settings of their own: half of a backup, in which nothing is compacted or deleted, is to be deleted by whoever
+knows that nobody needs it.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from typing import Final
 from backup_avro.errors import ConfigError, RefusedError
 from sink.source.client_config import Value
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_plan
+from spark_jobs import restore_append, restore_plan, restore_words
 from spark_jobs.produce import fence
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_rivals import short
 from spark_jobs.restore_target import Target
 
 _FENCES_AT_ONCE: Final = 8
+_SHORTEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
     """What became of it. `put_back`: topics whose config is as it was before. `stay`: topics that are left as loaded.
 
-    `gone`: topics that are not there any more. `refused`: topic -> setting -> why the cluster refuses it.
+    `gone`: topics that are not there any more. `refused`: topic -> setting -> why the cluster refuses it; then it is
+    not given up yet, and `own` is how these topics were configured.
     """
 
     state: PlanState
@@ -37,14 +40,17 @@ class Abandoned:
     stay: tuple[str, ...]
     gone: tuple[str, ...]
     refused: Mapping[str, Mapping[str, str]]
+    own: Mapping[str, Mapping[str, str]]
 
 
 def find(found: Progress, name: str) -> PlanState:
     """Return the restore whose plan's hash begins with `name`.
 
-    Raises ConfigError unless there is exactly one, RefusedError if it ended.
+    Raises ConfigError unless there is exactly one, or if fewer than eight digits are given, RefusedError if it ended.
     """
-    states = [state for plan, state in sorted(found.plans.items()) if name and plan.startswith(name)]
+    if len(name) < _SHORTEST:
+        raise ConfigError(f"{name!r} is too short for a restore", remedy="`tandem restore list` shows whole names")
+    states = [state for plan, state in sorted(found.plans.items()) if plan.startswith(name)]
     if len(states) != 1:
         what = f"{len(states)} restores that begin with" if states else "no restore"
         raise ConfigError(f"the target knows {what} {name!r}", remedy="`tandem restore list` shows those there are")
@@ -57,33 +63,50 @@ def find(found: Progress, name: str) -> PlanState:
 def abandon(target: Target, name: str) -> Abandoned:
     """Give up the restore whose plan's hash begins with `name`. Raises as `find`, and what the cluster says.
 
-    A run of it that is still at work is ended. Ended in mid-way, this can be done again.
+    A run of it that is still at work is ended. Ended in mid-way, or if the cluster refuses some of the config, this is
+    to be done again.
     """
-    state = find(target.progress(settled=False), name)
-    # Its tasks go on only as long as their own run is named here.
-    state = replace(state, run=str(uuid.uuid4()))
-    marks.write_states(target.props, [state])
+    begun = find(target.plans() if marks.partitions(target.admin) else Progress(), name)
+    # Whoever is at work finds out at its next word, its tasks when they look who is in charge.
+    state = replace(begun, run=str(uuid.uuid4()))
+    restore_words.say(target, begun, state)
     fence_all(target.props, [state])
     found = target.progress(settled=True)
-    there = {name: item for name, item in target.look(state.targets).items() if item.topic_id == state.targets[name]}
-    changes = {
-        **{name: restore_append.put_back(own) for name, own in state.before.items() if name in there},
-        **{name: restore_plan.own_again(own) for name, own in state.configs.items() if name in there},
-    }
-    refused = {name: target.set_config(name, change) for name, change in changes.items()}
-    marks.write_states(target.props, [replace(state, state=State.ABANDONED)])
+    there = {name for name, item in target.look(state.targets).items() if item.topic_id == state.targets[name]}
+    before = {name: own for name, own in state.before.items() if name in there}
+    configs = {name: own for name, own in state.configs.items() if name in there}
+    refused = put_back(target, before)
+    for topic, own in configs.items():
+        refused[topic] = target.set_config(topic, restore_plan.own_again(own))
+    refused = {topic: why for topic, why in refused.items() if why}
+    if not refused:
+        restore_words.say(target, state, replace(state, state=State.ABANDONED))
+        put_back_again(target, before)
+    ids = set(state.targets.values())
+    changed = before.keys() | configs.keys()
     return Abandoned(
         state=state,
-        records=sum(item.records for item in found.of_plan(state.plan) if item.target_topic_id in _ids(state)),
-        put_back=tuple(sorted(changes)),
-        stay=tuple(sorted(there.keys() - changes.keys())),
-        gone=tuple(sorted(state.targets.keys() - there.keys())),
-        refused={name: why for name, why in refused.items() if why},
+        records=sum(item.records for item in found.of_plan(state.plan) if item.target_topic_id in ids),
+        put_back=tuple(sorted(changed - refused.keys())),
+        stay=tuple(sorted(there - changed)),
+        gone=tuple(sorted(state.targets.keys() - there)),
+        refused=refused,
+        own={topic: {**before, **configs}[topic] for topic in refused},
     )
 
 
-def _ids(state: PlanState) -> set[str]:
-    return set(state.targets.values())
+def put_back(target: Target, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Set topics that were appended to as they were `before`; return by topic what the cluster refuses, and why."""
+    return {name: target.set_config(name, restore_append.put_back(own)) for name, own in before.items()}
+
+
+def put_back_again(target: Target, before: Mapping[str, Mapping[str, str]]) -> None:
+    """Do it once more where a run has held a topic off that did not know yet that it was not in charge any more.
+
+    After the word that ends the restore: whoever does so later finds that word, and takes it back himself.
+    """
+    now_set = target.set_on(before) if before else {}
+    put_back(target, {name: before[name] for name, config in now_set.items() if restore_append.held(config)})
 
 
 def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:

@@ -43,6 +43,22 @@ def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in changed.items() if value is not None}
 
 
+def held(config: Mapping[str, str]) -> bool:
+    """Whether a topic is configured as long as records are appended to it."""
+    return all(config.get(key) == value for key, value in _HELD.items())
+
+
+def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise RefusedError if what was noted of a topic is not its own config, but a restore's that nobody knows of."""
+    for name, config in sorted(before.items()):
+        if held(config):
+            raise RefusedError(
+                f"topic {name} is configured as restores leave it that are ended from outside: nothing in it is "
+                "compacted or deleted",
+                remedy=f"set {', '.join(sorted((*_HELD, _LIMIT)))} as they should be, then give the command again",
+            )
+
+
 def takes_keys_only(plan: TopicPlan) -> bool:
     """Whether brokers refuse records without a key: the topic stays compacted while they are appended."""
     return plan.appended_to is not None and "compact" in plan.appended_to.get("cleanup.policy", "")

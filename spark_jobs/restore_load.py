@@ -114,8 +114,9 @@ class _Attempt:
             producer = BatchProducer(props, task.transactional_id, timeout_s=task.pace.answer_seconds)
             try:
                 producer.init_transactions()
-                _check_run(task, plans)
+                # Looked at after what is there was read: when a restore has ended, that is forgotten.
                 start = self._start()
+                _check_run(task, plans)
                 self.resumed = start.records
                 self.committed = sum(start.next_offsets.values())
                 done = self._load(producer, start)

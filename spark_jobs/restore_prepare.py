@@ -88,7 +88,7 @@ def prepare(
     # What is appended to notes that by itself.
     configs = {} if plan.append else restore_fit.own_settings(plan, targets, unfinished)
     for state in rivals:
-        if options.exactly is not None and state.plan != options.exactly.hash:
+        if state.state is State.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
             continue
         again = plan_again(reader, options, state, finish)
         # A run that noted targets' own settings, and then ended, has not made the others yet.
@@ -120,7 +120,7 @@ def prepare(
         targets=targets,
         found=found,
         resumes=None,
-        displaces=tuple(rivals),
+        displaces=tuple(state for state in rivals if state.plan != plan.hash),
         present=0,
         configs=configs,
         refused=refused,
@@ -189,7 +189,7 @@ def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopi
 def _was_there(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
     """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
     state = found.plans.get(plan.hash)
-    ended = state is not None and state.state is State.FINISHED
+    ended = state is not None and state.state is State.FINISHED and plan.records > 0
     ids = {target.topic_id for target in targets.values()}
     return (ended and state is not None and state.concerns(ids)) or bool(present(found, plan, targets))
 
@@ -202,7 +202,9 @@ def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, Targ
             if target.starts[number] > max(strand.first, 0) or target.ends[number] <= strand.last:
                 raise RefusedError(
                     f"{item.target}-{number} lost records that an earlier run of this restore wrote",
-                    remedy="delete the target topic and restore from the start",
+                    remedy=f"give it up with `tandem restore abandon {restore_rivals.short(plan.hash)}`"
+                    if plan.append
+                    else "delete the target topic and restore from the start",
                 )
 
 

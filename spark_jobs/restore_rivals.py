@@ -32,7 +32,8 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
     """Raise RefusedError for the first of `rivals`, which want some of the plan's topics, that can't be given up."""
     for state in rivals:
         shared = sorted(name for name, target in targets.items() if state.targets.get(name) == target.topic_id)
-        if state.before or (plan.append and shared):
+        noted = state.before or state.configs.keys() - targets.keys()
+        if noted or (plan.append and shared):
             names = shared or sorted(state.targets)
             raise RefusedError(
                 f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
@@ -53,10 +54,10 @@ def refuse_if_mixed(found: Progress, given_up: Iterable[PlanState], targets: Map
                 )
 
 
-def refuse_if_met(known: Progress, now: Progress, topic_ids: Collection[str], *, but: str | None = None) -> None:
-    """Raise RefusedError if another restore has begun or gone on in these topics since `known`; `but` is this one."""
+def refuse_if_met(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
+    """Raise RefusedError if a restore has begun or gone on in these topics since `known`."""
     for name, state in now.plans.items():
-        if name == but or state.state is State.ABANDONED or known.plans.get(name) == state:
+        if state.state is State.ABANDONED or known.plans.get(name) == state:
             continue
         if state.concerns(topic_ids):
             raise RefusedError(

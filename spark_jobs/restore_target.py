@@ -114,12 +114,16 @@ class Target:
         try:
             self.admin.alter_config(topic, changes)
         except ClusterRequestError:
-            # One bad key spoils all. First what must be undone, then the others one by one.
-            refused = {}
-            for key, value in sorted(changes.items()):
-                try:
-                    self.admin.alter_config(topic, {key: value})
-                except ClusterRequestError as error:
-                    refused[key] = str(error.args[0])
-            return refused
+            # One bad key spoils all. One by one, and again: some are refused as long as another one is as it is.
+            left = dict(changes)
+            while True:
+                refused = {}
+                for key, value in sorted(left.items()):
+                    try:
+                        self.admin.alter_config(topic, {key: value})
+                    except ClusterRequestError as error:
+                        refused[key] = str(error.args[0])
+                if len(refused) in {0, len(left)}:
+                    return refused
+                left = {key: changes[key] for key in refused}
         return {}

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
 
 from sink.source.errors import ClusterDeniedError
 from spark_jobs import progress as marks
-from spark_jobs.progress import PlanState, Progress, State
+from spark_jobs import restore_words
 from spark_jobs.restore_target import Target
+from spark_jobs.restore_words import OvertakenError
+
+#: Ended restores are known for so long, at least: people look what has become of them.
+_KEPT_MS: Final = 7 * 86_400_000
+#: Most that are forgotten at once: each is one look at the topic.
+_AT_ONCE: Final = 20
 
 
-def tidy(target: Target, found: Progress) -> None:
-    """Forget restores that ended and whose topics are all gone, and the tasks of those that came to their end.
+def tidy(target: Target, *, now: int) -> None:
+    """Forget restores that ended days ago and whose topics are all gone. `now` is ms since the epoch.
 
     Who may not see the topics of others forgets nothing. Raises what else the cluster says.
     """
-    ended = [state for state in found.plans.values() if not state.unfinished]
+    ended = [state for state in target.plans().plans.values() if not state.unfinished and state.at < now - _KEPT_MS]
     try:
-        there = _there(target, ended)
+        there = {info.topic_id for info in target.admin.topics({name for state in ended for name in state.targets})}
     except ClusterDeniedError:
         return
-    gone = [state for state in ended if not state.concerns(there)]
-    for state in ended:
-        keys = [item.key for item in found.of_plan(state.plan)]
-        if keys and (state in gone or state.state is State.FINISHED):
+    for state in [state for state in ended if not state.concerns(there)][:_AT_ONCE]:
+        keys = (marks.task_key(state.plan, topic, number) for topic in state.sources for number in _of(state, topic))
+        with suppress(OvertakenError):  # it was begun again
+            restore_words.forget(target, state)
             marks.forget_tasks(target.props, state, keys)
-    if gone:
-        marks.forget_plans(target.props, (state.plan for state in gone))
 
 
-def _there(target: Target, states: Iterable[PlanState]) -> set[str]:
-    names = {name for state in states for name in state.targets}
-    return {info.topic_id for info in target.admin.topics(names)} if names else set()
+def _of(state: marks.PlanState, topic_id: str) -> range:
+    return range(state.sources[topic_id])

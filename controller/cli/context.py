@@ -56,6 +56,13 @@ def named(context: typer.Context, config: Path | None) -> Path | None:
     return config or invocation(context).config
 
 
+def configured_somewhere(context: typer.Context) -> bool:
+    """Whether a file is named before the command, or by the environment."""
+    shared = invocation(context)
+    environ = os.environ if shared.environ is None else shared.environ
+    return shared.config is not None or bool(shared.overrides) or bool(environ.get(CONFIG_VARIABLE))
+
+
 def read(
     context: typer.Context,
     config: Path | None,

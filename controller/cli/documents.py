@@ -553,7 +553,7 @@ class BegunRestore(TypedDict):
     """A restore that a cluster knows of. `records`: those that are there, null once it ended."""
 
     restore: str
-    state: Literal["loading", "verified", "finished", "abandoned"]
+    state: Literal["begun", "loading", "verified", "finished", "abandoned"]
     at: str
     generation: int | None
     targets: Sequence[str]
@@ -568,10 +568,11 @@ class Restores(TypedDict):
 
 
 class RefusedSetting(TypedDict):
-    """A setting that the cluster refuses."""
+    """A setting that the cluster refuses to set as `wanted`; null: to drop from the topic."""
 
     topic: str
     setting: str
+    wanted: str | None
     reason: str
 
 

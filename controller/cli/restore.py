@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backup_avro.connector import PAIR
-from backup_avro.errors import ExitCode
+from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.examples import examples
@@ -220,6 +220,7 @@ def restore(
     """
     if context.invoked_subcommand is not None:
         refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
+        _refuse_options_before(context, context.invoked_subcommand)
         return
     from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
@@ -317,6 +318,17 @@ def restore(
     show_report(report, time.monotonic() - began, output_)
     if report.mismatches:
         raise typer.Exit(ExitCode.UNHEALTHY)
+
+
+def _refuse_options_before(context: typer.Context, command: str) -> None:
+    """Raise ConfigError for options that would be dropped without a word."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(
+                f"{parameter.opts[0]} stands before `{command}`, which has options of its own",
+                remedy=f"write it behind: tandem restore {command} {parameter.opts[0]} ...",
+            )
 
 
 def _what(plan: RestorePlan, address: StoreAddress) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backup_avro.chain import iso
-from backup_avro.errors import ExitCode
+from backup_avro.errors import ConfigError, ExitCode
 from controller.cli import output
-from controller.cli.context import ConfigOption, SetOption
+from controller.cli.context import ConfigOption, SetOption, configured_somewhere
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import of_store
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
@@ -67,7 +67,7 @@ def abandon(
         "stay": list(done.stay),
         "gone": list(done.gone),
         "refused": [
-            {"topic": name, "setting": key, "reason": why}
+            {"topic": name, "setting": key, "wanted": done.own[name].get(key), "reason": why}
             for name, refused in sorted(done.refused.items())
             for key, why in sorted(refused.items())
         ],
@@ -88,8 +88,19 @@ def _target(
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     named = servers is not None or file is not None
-    configured = None if named else of_store(context, config, overrides).kafka.reveal()
-    return Target(target_properties(configured or None, servers, file))
+    configured = None if named else _configured(context, config, overrides)
+    return Target(target_properties(configured, servers, file))
+
+
+def _configured(
+    context: typer.Context, config: Path | None, overrides: Sequence[str] | None
+) -> Mapping[str, Any] | None:
+    try:
+        return of_store(context, config, overrides).kafka.reveal() or None
+    except ConfigError:
+        if config is None and not overrides and not configured_somewhere(context):
+            return None  # what is missing is the cluster: nothing else of a configuration would be used
+        raise
 
 
 def _short(state: PlanState) -> str:
@@ -132,7 +143,8 @@ def _list_tables(restores: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]
 
 
 def _abandoned_lines(done: Abandoned) -> Iterator[str]:
-    yield f"restore {_short(done.state)} is given up; {done.records} records that it has put into topics stay there"
+    what = "is not given up yet" if done.refused else "is given up"
+    yield f"restore {_short(done.state)} {what}; {done.records} records that it has put into topics stay there"
     for name in done.put_back:
         yield f"{name}: its config is as it was before"
     for name in done.stay:
@@ -141,4 +153,6 @@ def _abandoned_lines(done: Abandoned) -> Iterator[str]:
         yield f"{name}: is not there any more"
     for name, refused in sorted(done.refused.items()):
         for key, why in sorted(refused.items()):
-            yield f"{name}: {key} could not be set: {why}"
+            value = done.own[name].get(key)
+            wanted = "it was not set on the topic" if value is None else f"it was {value}"
+            yield f"{name}: {key} could not be set ({wanted}): {why}; set it as it should be, then run this again"

@@ -199,17 +199,15 @@ def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
     )
 
 
-def _unfinished(plan: RestorePlan) -> str:
+def _unfinished(plan: RestorePlan, *, wrong: bool) -> str:
     from spark_jobs.restore_rivals import short  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     held = ""
     if plan.append:
         names = ", ".join(topic.target for topic in plan.topics)
         held = f"; until then nothing in {names} is compacted or deleted"
-    return (
-        "this restore did not end: the same command, given again, goes on from here, "
-        f"`tandem restore abandon {short(plan.hash)}` gives it up{held}"
-    )
+    goes_on = "" if wrong else "the same command, given again, goes on from here, "
+    return f"this restore did not end: {goes_on}`tandem restore abandon {short(plan.hash)}` gives it up{held}"
 
 
 def telling() -> Any:  # noqa: ANN401 - a context manager of a class that is defined when the command runs
@@ -239,8 +237,8 @@ def _lines() -> Any:  # noqa: ANN401 - as above
                 self._last = now
                 output.note(f"{done} of {of} records")
 
-        def unfinished(self, plan: RestorePlan) -> None:
-            output.note(_unfinished(plan))
+        def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+            output.note(_unfinished(plan, wrong=wrong))
 
     return nullcontext(Lines())
 
@@ -267,8 +265,8 @@ def _bar() -> Any:  # noqa: ANN401 - as above
         def records(self, done: int, of: int) -> None:
             self._progress.update(self._task, completed=done, total=of)
 
-        def unfinished(self, plan: RestorePlan) -> None:
-            self.last.append(_unfinished(plan))
+        def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+            self.last.append(_unfinished(plan, wrong=wrong))
 
     @contextmanager
     def shown() -> Iterator[Told]:

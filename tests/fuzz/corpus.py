@@ -11,7 +11,7 @@ from doubles import MemoryStore
 
 from backup_avro import outcome
 from backup_avro.chain import Part, PartitionKey, StoredObject
-from backup_avro.chain_json import pack
+from backup_avro.chain_json import pack, unpack
 from backup_avro.compression import gzip
 from backup_avro.offer import Offer, encode_offer
 from backup_avro.outcome import OutcomeKind
@@ -75,7 +75,7 @@ def load() -> dict[str, tuple[bytes, ...]]:
     made = plan_of(ChainReader(store, PAIR), plan_options)
     return {
         "entry": (*chain, *(gzip(data) for data in chain), *(pack(data) for data in chain)),
-        "entry document": tuple(chain),
+        "entry document": tuple(unpack(data, "golden") for data in chain),
         "claim": tuple(path.read_bytes() for path in GOLDEN.glob("chain*/claim.json")),
         "checkpoint request": ((GOLDEN / "checkpoint/request.json").read_bytes(),),
         "checkpoint outcome": tuple(

@@ -234,6 +234,30 @@ def test_header_names_that_are_no_text(case: Case, topic_name: str) -> None:
     assert report.records == len(names)
 
 
+def test_what_somebody_writes_meanwhile_is_not_written_over(
+    case: Case, topic_name: str, make_topic: TopicMaker
+) -> None:
+    """A topic that was empty when it was planned is looked at again; the same command does not go on with it either."""
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
+    backup.commit(records(topic_name, 0, range(20)))
+    backup.complete()
+    target = make_topic(partitions=1, config={"retention.ms": "77000"})
+    config = case.target.set_on([target])[target]
+    options = Options(naming=Naming(only=target))
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
+        producer.produce(target, key=b"key-1", value=b"newer")
+        assert producer.flush(30) == 0
+
+    with pytest.raises(RefusedError, match="is not empty"):
+        case.restore(options, Do("creating topics", write))
+    assert case.target.set_on([target])[target] == config
+    with pytest.raises(RefusedError, match="is not empty"):
+        case.restore(options)
+    assert [row[2] for row in read_all(case.kafka.bootstrap, target, 0)] == [b"newer"]
+
+
 def test_a_dry_run_touches_nothing(case: Case, topic_name: str) -> None:
     """The plan says what would be read and written; no topic is made, no progress is written."""
     _backup(case, topic_name, partitions=2)

@@ -15,13 +15,14 @@ from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.record import Record
 from controller.sandbox.kafka import KafkaServer
-from spark_jobs import restore_rivals
-from spark_jobs.progress import PlanState, Progress
+from spark_jobs import restore_rivals, restore_words
+from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_abandon import abandon
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_shape import Shape
 from spark_jobs.restore_task import Pace
+from spark_jobs.restore_words import OvertakenError
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -135,8 +136,8 @@ def test_one_that_did_not_end_stands_in_the_way_of_another_until_it_is_given_up(
     with pytest.raises(RefusedError, match=f"did not end.*tandem restore abandon {state.plan[:16]}"):
         case.restore(Options(shape=_LOST, append=True))
     assert case.target.set_on([live])[live] == held_off
-    with pytest.raises(ConfigError, match="no restore 'ffff'"):
-        abandon(case.target, "ffff")
+    with pytest.raises(ConfigError, match="no restore 'ffffffff'"):
+        abandon(case.target, "ffffffff")
     done = abandon(case.target, state.plan[:16])
     assert (done.records, done.put_back, done.stay, done.gone, done.refused) == (600, (live,), (), (), {})
     assert case.target.set_on([live])[live] == config
@@ -162,6 +163,49 @@ def test_a_run_that_is_given_up_ends(case: Case, live: str) -> None:
     assert _restored(case, live, 0) == _restored(case, live, 1) == []
 
 
+@pytest.mark.parametrize("phase", ["verifying", "putting the config back"])
+def test_a_run_that_is_given_up_after_the_load_says_no_more(case: Case, live: str, phase: str) -> None:
+    """It finds out at its next word; the config is as it was, and nobody appends the same a second time."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+
+    def give_up() -> None:
+        abandon(case.target, _unfinished(case, live).plan)
+
+    with pytest.raises(OvertakenError):
+        case.restore(Options(append=True), Do(phase, give_up))
+    assert case.target.set_on([live])[live] == config
+    assert [state.state for state in case.states() if live in state.targets] == [State.ABANDONED]
+    with pytest.raises(RefusedError, match="wholly or in part"):
+        case.restore(Options(append=True))
+
+
+def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) -> None:
+    """The later one ends it; the earlier one finds out. All is there once, and the config is as it was."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+    ends = case.target.look([live])[live].ends
+    options = Options(append=True)
+    with pytest.raises(OvertakenError):
+        case.restore(options, Do("verifying", lambda: case.restore(options)))
+    assert case.target.set_on([live])[live] == config
+    [state] = [state for state in case.states() if live in state.targets]
+    assert state.state is State.FINISHED
+    grown = sum(case.target.look([live])[live].ends.values()) - sum(ends.values())
+    assert grown <= 600 + 4, "300 in each of two partitions, and the markers of their transactions"
+
+
+def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) -> None:
+    """Its own config is not known any more: to put back what is set would leave it so."""
+    _backup(case, live)
+    with pytest.raises(CrashError):
+        case.restore(Options(append=True), CrashAt("verifying"))
+    state = _unfinished(case, live)
+    restore_words.say(case.target, state, replace(state, state=State.ABANDONED))
+    with pytest.raises(RefusedError, match="is configured as restores leave it"):
+        case.restore(Options(shape=_LOST, append=True))
+
+
 @pytest.mark.parametrize("said", [False, True])
 def test_of_two_that_begin_at_the_same_time_one_goes_on(
     case: Case, live: str, monkeypatch: pytest.MonkeyPatch, *, said: bool
@@ -173,7 +217,7 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
     looks: list[str] = []
     look = restore_rivals.refuse_if_met
 
-    def meanwhile(known: Progress, now: Progress, topic_ids: Collection[str], *, but: str | None = None) -> None:
+    def meanwhile(known: Progress, now: Progress, topic_ids: Collection[str]) -> None:
         looks.append("")
         if len(looks) == (2 if said else 1):
             monkeypatch.setattr(restore_rivals, "refuse_if_met", look)
@@ -183,7 +227,7 @@ def test_of_two_that_begin_at_the_same_time_one_goes_on(
                 with pytest.raises(CrashError):
                     case.restore(first, CrashAt("verifying"))
             now = case.target.plans()
-        look(known, now, topic_ids, but=but)
+        look(known, now, topic_ids)
 
     monkeypatch.setattr(restore_rivals, "refuse_if_met", meanwhile)
     if said:

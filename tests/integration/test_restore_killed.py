@@ -22,7 +22,7 @@ from test_restore import read_all, rows_of
 from controller.sandbox.kafka import KafkaServer
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings, open_store
-from spark_jobs import offset_pages
+from spark_jobs import offset_pages, restore_words
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State
@@ -149,7 +149,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     reader = ChainReader(open_store(root), PAIR)
     plan = make_plan(reader.refresh(), pair=PAIR, naming=Naming(only=name))
     [topic] = plan.topics
-    marks.ensure_topic(target.admin, brokers=1)
+    spread = marks.ensure_topic(target.admin, brokers=1)
     state = PlanState(
         plan=plan.hash,
         run="one",
@@ -160,8 +160,9 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         sources={topic.source.topic_id: 1},
         merged=(),
         at=0,
+        spread=spread,
     )
-    marks.write_states(target.props, [state])
+    restore_words.say(target, None, state)
     task = LoadTask(
         plan=plan.hash,
         run="one",
@@ -173,6 +174,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         target=name,
         target_topic_id=found.topic_id,
         transactional_id=transactional_id(plan.hash, topic.source.topic_id, 0),
+        spread=spread,
         store=StoreAddress(root=root, settings=StoreSettings()),
         cluster=Cluster(props=target.props),
         pace=Pace(batch_records=40, in_flight_bytes=0, commit_seconds=0.1),

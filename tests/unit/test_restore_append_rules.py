@@ -80,6 +80,15 @@ def test_only_compacted_topics_refuse_records_without_a_key(plain: RestorePlan) 
     assert not restore_append.takes_keys_only(plain.topics[0])
 
 
+def test_a_topic_that_somebody_left_held_off_is_refused(plain: RestorePlan) -> None:
+    """What would be noted as its own config, and put back, is a restore's."""
+    (topic,) = _appended(plain).topics
+    left = {**_OWN, **restore_append.config_meanwhile(topic)}
+    restore_append.refuse_if_held({"t": _OWN, "u": {}})
+    with pytest.raises(RefusedError, match=r"topic t is configured as restores leave it.*min.compaction.lag.ms"):
+        restore_append.refuse_if_held({"t": left})
+
+
 def test_people_are_told(plain: RestorePlan) -> None:
     """That what comes back counts as newer, and that it is the very topic."""
     (told,) = restore_append.warnings(_appended(plain), {"t": _TARGET})

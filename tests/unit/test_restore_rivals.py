@@ -80,6 +80,10 @@ def test_what_can_be_given_up_for_another_one(plain: RestorePlan) -> None:
             restore_rivals.refuse([_APPENDS], plan, there)
     elsewhere = replace(_STATE, targets={"t": "an earlier life"})
     restore_rivals.refuse([elsewhere], appended, there)
+    with_settings = replace(_STATE, configs={"t": {}})
+    restore_rivals.refuse([with_settings], plain, there)  # the other one takes these over
+    with pytest.raises(RefusedError, match="did not end"):
+        restore_rivals.refuse([replace(with_settings, configs={"t": {}, "u": {}})], plain, there)
     several = replace(_APPENDS, targets={"t": "an earlier life", "u": "id-u"})
     with pytest.raises(RefusedError, match="into t, u, from"):
         restore_rivals.refuse([several], plain, there)
@@ -107,7 +111,6 @@ def test_who_came_since_it_was_planned_is_met(state: State) -> None:
         restore_rivals.refuse_if_met(_known(replace(other, run="before")), _known(other), {"id-t"})
     restore_rivals.refuse_if_met(_known(other), _known(other), {"id-t"})
     restore_rivals.refuse_if_met(_known(), _known(other), {"id-u"})
-    restore_rivals.refuse_if_met(_known(), _known(other), {"id-t"}, but=other.plan)
     restore_rivals.refuse_if_met(_known(), _known(replace(other, state=State.ABANDONED)), {"id-t"})
 
 
@@ -121,14 +124,16 @@ def test_people_are_told_what_is_given_up(plain: RestorePlan) -> None:
 
 def test_a_restore_is_found_by_the_beginning_of_its_name() -> None:
     """By one that fits one only; one that ended can't be given up."""
-    other = replace(_STATE, plan="ac" * 32, state=State.FINISHED)
+    other = replace(_STATE, plan="ab" * 31 + "ac", state=State.FINISHED)
     found = _known(_STATE, other)
-    assert restore_abandon.find(found, "ab") == _STATE
-    for name, what in (("a", "2 restores that begin with 'a'"), ("b", "no restore 'b'"), ("", "no restore ''")):
+    assert restore_abandon.find(found, _STATE.plan) == _STATE
+    for name, what in (("abababab", "2 restores that begin with 'abababab'"), ("b" * 8, "no restore 'bbbbbbbb'")):
         with pytest.raises(ConfigError, match=f"the target knows {what}"):
             restore_abandon.find(found, name)
-    with pytest.raises(RefusedError, match="acacacacacacacac is finished"):
-        restore_abandon.find(found, "ac")
+    with pytest.raises(ConfigError, match="'ababab' is too short"):
+        restore_abandon.find(_known(_STATE), "ababab")
+    with pytest.raises(RefusedError, match="abababababababab is finished"):
+        restore_abandon.find(found, other.plan)
 
 
 def test_settings_of_its_own_take_the_place_of_the_loading_config() -> None:

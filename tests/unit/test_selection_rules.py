@@ -306,6 +306,16 @@ def test_the_sound_part_of_what_read_on_in_another_epoch_is_of_the_epoch_before(
     assert found.warning == "tainted above offset 35: a gap"
 
 
+def test_what_is_sound_is_added_to_the_epoch_in_which_it_was_read() -> None:
+    """Its generation was away, and read on in the next epoch; below the taint it read what the chosen one did."""
+    chosen = complete_generation(2, {K: 31}, epoch=1)
+    away = complete_generation(1, {K: 35}, epoch=1).taint(35, epoch=1)
+    away.commit({K: position(40, epoch=2)}, part(35, 39, start=300))
+    found = only(select(states(away, chosen), number=2))
+    assert (found.sound, found.end, found.generations) == (35, 35, (2, 1))
+    assert offsets(found) == list(range(35))
+
+
 def test_what_was_read_in_an_epoch_before_is_not_added_to_a_later_one() -> None:
     """It may have been cut off since; that its generation read on in the later epoch says nothing of it."""
     chosen = complete_generation(2, {K: 31}, epoch=2)

@@ -1,0 +1,64 @@
+"""What is said of a plan in the progress topic: by one at a time, and only on top of what he knows.
+
+Tasks are fenced by their transactional ids; so is whoever speaks of a plan. To say something he opens the plan's own
+id, which ends everybody who was about to speak, reads what was said last, and speaks if that is what he expects. A run
+that was taken over, ended or given up meanwhile finds out at its next word, which comes before each step that counts.
+
+Each word is true when it is sent. So readers need not wait until it is committed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from backup_avro.errors import RefusedError
+from spark_jobs import progress as marks
+from spark_jobs import restore_plan
+from spark_jobs.produce import BatchProducer, FencedError, ProduceError
+from spark_jobs.progress import PlanState
+from spark_jobs.restore_rivals import short
+from spark_jobs.restore_target import Target
+
+_GIVE_UP_S: Final = 60.0
+
+
+class OvertakenError(RefusedError):
+    """Something else was said of the plan meanwhile."""
+
+
+def say(target: Target, before: PlanState | None, word: PlanState) -> None:
+    """Say `word`, if the last one is `before`. Raises OvertakenError if it is not, ProduceError, ClusterDeniedError."""
+    _swap(target, word.plan, before, word)
+
+
+def forget(target: Target, last: PlanState) -> None:
+    """Let a plan be forgotten, if the last word is `last`. Raises as `say`."""
+    _swap(target, last.plan, last, None)
+
+
+def _swap(target: Target, plan: str, before: PlanState | None, word: PlanState | None) -> None:
+    deadline = time.monotonic() + _GIVE_UP_S
+    while True:
+        producer = BatchProducer(target.props, f"{restore_plan.TRANSACTIONAL_ID_PREFIX}{plan[:16]}-plan")
+        try:
+            producer.init_transactions()
+            last = target.plans().plans.get(plan)
+            # A try that nobody knows the outcome of may have said it.
+            if last not in (before, word):
+                raise OvertakenError(
+                    f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
+                    remedy="`tandem restore list` shows what has become of it",
+                )
+            producer.know(marks.TOPIC)
+            producer.begin()
+            value = None if word is None else marks.encode_state(word)
+            producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=plan.encode(), value=value)
+            producer.commit()
+        except (ProduceError, FencedError):
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+        finally:
+            producer.discard()
