@@ -299,6 +299,35 @@ def test_a_retention_that_would_delete_at_once_needs_consent(case: Case, topic_n
     assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
 
 
+def test_the_size_that_a_topic_may_have(case: Case, topic_name: str, make_topic: TopicMaker) -> None:
+    """A real broker deletes something, but no more than was said, and nothing of a partition that is small enough."""
+    items = [
+        [
+            replace(item, value=random.Random(item.offset).randbytes(20_000))
+            for item in records(topic_name, number, many)
+        ]
+        for number, many in ((0, range(300)), (1, range(100)))
+    ]
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "3000000"}
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2, config=config)])
+    for at in range(0, 300, 50):
+        backup.commit(items[0][at : at + 50] + items[1][at : at + 50])
+    backup.complete()
+    # Segments of the least size: only whole ones go, and the topic keeps this setting while it is loaded.
+    target = make_topic(f"{topic_name}.restored", partitions=2, config={"segment.bytes": "1048576"})
+    naming = Naming(suffix=".restored")
+    with pytest.raises(RefusedError, match=r"retention\.bytes: 0 to 200 of 400 records"):
+        case.restore(Options(naming=naming))
+    assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
+    deadline = time.monotonic() + 60
+    while not (gone := case.target.look([target])[target].starts[0]):
+        assert time.monotonic() < deadline, "the broker deleted nothing"
+        time.sleep(0.5)
+    left = [read_all(case.kafka.bootstrap, target, number) for number in (0, 1)]
+    assert left == [rows_of(items[0][-len(left[0]) :]), rows_of(items[1])]
+    assert 0 < 300 - len(left[0]) <= 200, f"the log begins at {gone}"
+
+
 @pytest.mark.parametrize("what", ["records", "partitions"])
 def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make_topic: TopicMaker, what: str) -> None:
     """A target with records or another number of partitions is refused, and left as it was."""
