@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills roles model-check diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -82,6 +82,9 @@ damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=) and see th
 
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))
+
+spark-versions: setup ## The tests of all that uses Spark on other releases of PySpark: VERSIONS="4.0 4.1 4.2", 10 minutes each
+	@bash scripts/spark-versions.sh $(or $(VERSIONS),4.0 4.1 4.2) -- $(SPREAD) $(PYTEST)
 
 forgeries: setup ## Forge a signed backup INPUTS=1000 times (FIRST=) and see that verify and restore notice
 	@PYTHONPATH=tests $(BIN)/python -m damage --forgeries $(or $(INPUTS),1000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))

@@ -1,8 +1,9 @@
-"""Plans over a generation of many objects: `python -m bench.many_objects make|restore|retention STORE OBJECTS`.
+"""Plans over a generation of many objects: `python -m bench.many_objects make|restore|retention|steps STORE OBJECTS`.
 
 `make` writes its chain into a folder, the objects themselves are not there: no plan reads them. `restore` reads the
 chain and plans a restore of everything, as `tandem restore --dry-run` does; `retention` plans a sweep of it, given the
-listing of the store. Records are the objects.
+listing of the store; `steps` also looks at each step of that once more, as `--execute` does before it carries one out.
+Records are the objects.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sink.object_store import ObjectInfo, ObjectStore, StoreSettings
 from spark_jobs import restore_plan, retention_plan
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.retention_steps import Observation, Rules
+from spark_jobs.retention_steps import Observation, Plan, Rules
 
 _PAIR = "many"
 _TOPICS = 10
@@ -117,6 +118,20 @@ def restore(store: ObjectStore, objects: int) -> tuple[int, int]:
 
 def retention(store: ObjectStore, objects: int) -> tuple[int, int]:
     """Read the chain and plan a sweep, with a listing that has every object."""
+    _planned(store, objects)
+    return objects, objects * _BYTES
+
+
+def steps(store: ObjectStore, objects: int) -> tuple[int, int]:
+    """Plan as `retention` does, and judge each step anew."""
+    seen, plan = _planned(store, objects)
+    for step in plan.steps:
+        if retention_plan.judge(step, seen, Rules()) != step:
+            raise RuntimeError(f"nothing has changed, and less would go: {step.topics}")
+    return objects, objects * _BYTES
+
+
+def _planned(store: ObjectStore, objects: int) -> tuple[Observation, Plan]:
     state = ChainReader(store, _PAIR).load(1)
     when = dt.datetime.now(dt.UTC)
     listed = tuple(ObjectInfo(key=item.key, size=item.bytes, modified=when) for item in state.objects.values())
@@ -124,7 +139,7 @@ def retention(store: ObjectStore, objects: int) -> tuple[int, int]:
     plan = retention_plan.make_plan(seen, Rules())
     if plan.bytes < (objects - _TOPICS * _PARTITIONS) * _BYTES:
         raise RuntimeError(f"only {plan.bytes} bytes would go")
-    return objects, objects * _BYTES
+    return seen, plan
 
 
 def main() -> None:
@@ -132,7 +147,7 @@ def main() -> None:
     what, root, objects = sys.argv[1], sys.argv[2], int(sys.argv[3])
     store = StoreAddress(root=root, settings=StoreSettings()).open()
     collect_rarely()
-    work = {"make": make, "restore": restore, "retention": retention}[what]
+    work = {"make": make, "restore": restore, "retention": retention, "steps": steps}[what]
     report(measured(lambda: work(store, objects)))
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from backup_avro import layout
-from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, largest_of, sha256_hex
+from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, largest_of, sha256_hex, uncompressed_of
 from backup_avro.container import Codec, encode_header
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.fold import ChainError, Generation
@@ -318,6 +318,7 @@ def _joined(group: tuple[Piece, ...], canvas: Canvas, start: int, *, hashed: boo
         scan=None if parts[0].scan is None else max(part.scan or 0 for part in parts),
         sha256=canvas.sha256(start) if hashed else None,
         largest=largest_of(parts),
+        uncompressed=uncompressed_of(parts),
     )
 
 

@@ -70,6 +70,7 @@ class _Lane:
         "open_count",
         "pending",
         "tombstones",
+        "uncompressed",
     )
 
     def __init__(self) -> None:
@@ -81,6 +82,7 @@ class _Lane:
         self.count = 0
         self.tombstones = 0
         self.largest = 0
+        self.uncompressed = 0
         self.first = -1
         self.last = -1
         self.min_timestamp = 0
@@ -98,6 +100,7 @@ class _Lane:
         self.count += segment.records
         self.tombstones += segment.tombstones
         self.largest = max(self.largest, segment.largest)
+        self.uncompressed += len(segment.body)
         self.pending.append(segment.body)
         self.open_bytes += len(segment.body)
         self.open_count += segment.records
@@ -158,6 +161,7 @@ class Assembly:
                         scan=scan,
                         sha256=canvas.sha256(start) if self.journal else None,
                         largest=lane.largest,
+                        uncompressed=lane.uncompressed,
                     )
                 )
         data = canvas.finish()

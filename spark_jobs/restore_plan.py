@@ -16,6 +16,7 @@ from backup_avro.fold import Generation
 from backup_avro.moments import PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded
 from sink.transcode.batch import Compression
+from spark_jobs.restore_expiry import Expiry, Held, expiry, held_of
 from spark_jobs.restore_shape import NOTHING, Shape, key_hash
 from spark_jobs.state import Found, Ready, doubts
 
@@ -117,18 +118,10 @@ class TargetTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expiry:
-    """Records that the recorded retention would delete as soon as it is set: `surely`, and `at_most`."""
-
-    surely: int = 0
-    at_most: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
     """One topic's way from the backup to the target, which has `count` partitions.
 
-    `appended_to`: the config of a target that keeps its own, because it holds other records as well.
+    `appended_to`: the config of a target that keeps its own, because it holds other records as well; `held` is what.
     """
 
     source: Topic
@@ -136,6 +129,7 @@ class TopicPlan:
     partitions: tuple[PartitionSelection, ...]
     count: int
     appended_to: Mapping[str, str] | None = None
+    held: Mapping[int, Held] = field(default_factory=dict)
 
     @property
     def final_config(self) -> Mapping[str, str]:
@@ -202,20 +196,8 @@ class TopicPlan:
         return changes, notes
 
     def expiry(self, now: int) -> Expiry:
-        """Return what the later retention would delete at `now` (ms), judged by the stored parts' timestamps."""
-        config = self.final_config
-        retention = int(config.get("retention.ms", "-1"))
-        # Where it is not recorded, it is the brokers' own default.
-        deletes = "delete" in config.get("cleanup.policy", "delete")
-        if not deletes or retention < 0:
-            return Expiry()
-        cutoff = now - retention
-        parts = [piece.part for item in self.partitions for piece in item.slices]
-        return Expiry(
-            # Without any timestamp the broker goes by the age of the file, which is new.
-            surely=sum(part.records for part in parts if 0 <= part.max_timestamp < cutoff),
-            at_most=sum(part.records for part in parts if part.max_timestamp >= 0 and part.min_timestamp < cutoff),
-        )
+        """Return what the later retention would delete at `now` (ms)."""
+        return expiry(self.partitions, self.final_config, now=now, repartitioned=self.repartitioned, held=self.held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -497,8 +479,7 @@ def shaped(
         changed = _changed(changed, key_hash(shape, counts))
     if append:
         changed = _changed(changed, "append")
-        found = {name: target.config for name, target in targets.items()}
-        topics = tuple(replace(topic, appended_to=found.get(topic.target)) for topic in topics)
+        topics = tuple(_appended(topic, targets.get(topic.target)) for topic in topics)
     return replace(
         plan,
         topics=topics,
@@ -507,6 +488,13 @@ def shaped(
         hash=changed,
         notes=notes,
     )
+
+
+def _appended(topic: TopicPlan, target: TargetTopic | None) -> TopicPlan:
+    if target is None:
+        return topic
+    largest = int(target.config.get(_MAX_MESSAGE_BYTES, _USUAL_LIMIT))
+    return replace(topic, appended_to=target.config, held=held_of(target.starts, target.ends, largest=largest))
 
 
 def _changed(plan_hash: str, what: str) -> str:
@@ -578,7 +566,7 @@ def describe(plan: RestorePlan, targets: Mapping[str, TargetTopic], *, now: int)
 
 
 def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> dict[str, Any]:
-    expiry = topic.expiry(now)
+    expires = topic.expiry(now)
     return {
         "source": topic.source.name,
         "topicId": topic.source.topic_id,
@@ -593,7 +581,12 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
         "bytes": topic.bytes,
         "largestRecord": topic.largest,
         "maxMessageBytes": int(topic.loading_config()[_MAX_MESSAGE_BYTES]),
-        "expireAtOnce": {"surely": expiry.surely, "atMost": expiry.at_most},
+        "expireAtOnce": {
+            "surely": expires.surely,
+            "atMost": expires.at_most,
+            "heldAtMost": expires.held_at_most,
+            "settings": list(expires.settings),
+        },
         "partitions": [
             {
                 "partition": item.key.partition,

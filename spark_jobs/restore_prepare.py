@@ -219,20 +219,18 @@ def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
 
 
 def check_consent(plan: RestorePlan, options: Options, *, now: int) -> None:
-    """Raise RefusedError if the recorded retention would delete restored records at once and nobody agreed."""
+    """Raise RefusedError if the later retention may delete records at once, by age or size, and nobody agreed."""
     if options.consent or options.keep_load_config:
         return
     losses = [
-        f"{topic.target}: {expiry.surely} to {expiry.at_most} of {topic.records}"
-        for topic in plan.topics
-        if (expiry := topic.expiry(now)).at_most
+        f"{topic.target}, {found.describe(topic.records)}" for topic in plan.topics if (found := topic.expiry(now)).any
     ]
     if losses:
         raise RefusedError(
-            f"the retention would delete restored records as soon as it is set ({'; '.join(losses)})",
+            f"the retention would delete records as soon as it is set ({'; '.join(losses)})",
             remedy="agree with --yes, or keep them with --keep-load-config and set the retention yourself"
             if not plan.append
-            else "agree with --yes, or give the topics a longer retention.ms first",
+            else "agree with --yes, or give the topics a longer retention.ms or larger retention.bytes first",
         )
 
 

@@ -1,7 +1,7 @@
 """`tandem retention`: observe the store, plan, and carry the plan out, each step after one more look.
 
-Safe beside running instances and beside another janitor: what decides is in the chains, and a step that is no longer
-in a plan made anew is left out.
+Safe beside running instances and beside another janitor: what decides is in the chains, and what a plan made anew would
+not have any more is left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sink.clear import clear
 from sink.object_store import ObjectStore, UploadInfo
 from spark_jobs.listing import list_prefixes
 from spark_jobs.read import StoreAddress, require_pair
-from spark_jobs.retention_plan import JANITOR, make_plan
-from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, Takeover, still
+from spark_jobs.retention_plan import JANITOR, judge, make_plan
+from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, Takeover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ class Janitor:
         outcomes = []
         for step in plan.steps:
             try:
-                left = still(step, self._again())
+                left = judge(step, self._again(), self._rules)
                 outcome = self._carry_out(step, left) if left else Outcome(step=step, note="no longer so; left alone")
             except TandemError as error:
                 outcome = Outcome(step=step, note=str(error), failed=True)
@@ -113,12 +113,12 @@ class Janitor:
         found = tuple(pins.list_pins(self._store, self._pair))
         return replace(seen, states=tuple(self._reader.history()), pins=found, at=now_ms(self._store))
 
-    def _again(self) -> Plan:
+    def _again(self) -> Observation:
         if self._seen is None:
             raise RefusedError("nothing was planned", remedy="plan first")
         self._reader.refresh()
         self._seen = self._look(self._seen)
-        return make_plan(self._seen, self._rules)
+        return self._seen
 
     def _takeovers(self, seen: Observation) -> Iterator[tuple[int, Takeover]]:
         """Yield the last TAKEOVER of each chain where it decides about something."""

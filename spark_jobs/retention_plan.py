@@ -27,9 +27,10 @@ from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic, iso
 from backup_avro.coverage import successor
 from backup_avro.fold import Generation
+from backup_avro.selection import whole
 from sink.chain.pins import holding
 from sink.object_store import ObjectInfo, UploadInfo
-from spark_jobs.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step
+from spark_jobs.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step, still
 
 JANITOR: Final = "janitor-"
 #: Whose pins a sweep puts.
@@ -59,7 +60,46 @@ def make_plan(seen: Observation, rules: Rules) -> Plan:
     return Plan(pair=seen.pair, at=seen.at, steps=tuple(steps), kept=tuple(kept))
 
 
+def judge(step: Step, seen: Observation, rules: Rules) -> Step | None:
+    """Return what is left of a step of an earlier plan in one that is made now, None if nothing is.
+
+    Only what bears on the step is looked at anew: what is listed goes or stays for itself, whatever else was listed;
+    what is in the chain goes by the topics of its parts. So it takes a pass over one generation's objects, not a plan.
+    """
+    if step.generation is None:
+        return still(step, list(_ended_pins(seen, rules)))
+    number = step.generation
+    state = next(state for state in seen.states if state.number == number)
+    if step.action is Action.EXPIRE:
+        found = _expired(seen, _of_topics(state, frozenset(step.topics)), rules)
+    elif step.action is Action.CLEAR:
+        found = _listed(seen, state, rules)
+    else:
+        keys = frozenset(step.keys)
+        mine = tuple(info for info in seen.objects.get(number, ()) if info.key in keys)
+        found = _listed(replace(seen, objects={number: mine}, uploads={number: step.uploads}), state, rules)
+    return still(step, [one for one in found if isinstance(one, Step)])
+
+
+def _of_topics(state: Generation, names: frozenset[str]) -> Generation:
+    """Return a generation as if it had no other topics, but for what shares an object with one of these."""
+    topics = {topic_id: topic for topic_id, topic in state.topics.items() if topic.name in names}
+    objects = {}
+    for key, item in state.objects.items():
+        for part in item.parts:
+            if part.key.topic_id in topics:
+                objects[key] = item
+                break
+    return replace(state, topics=topics, objects=objects)
+
+
 def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    yield from _listed(seen, state, rules)
+    yield from _expired(seen, state, rules)
+
+
+def _listed(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+    """Say what goes and what stays of what was listed, which is all of a generation that nobody needs."""
     objects = seen.objects.get(state.number, ())
     if state.cleared is not None and state.clearing is None:
         left = [info for info in objects if info.key not in state.objects]
@@ -77,7 +117,6 @@ def _generation(seen: Observation, state: Generation, rules: Rules) -> Iterator[
     yield from _orphans(seen, state, rules)
     yield from _uploads(seen, state, rules)
     yield from _replaced(seen, state, rules)
-    yield from _expired(seen, state, rules)
 
 
 def _step(action: Action, state: Generation, reason: str, objects: Sequence[ObjectInfo]) -> Step:
@@ -234,7 +273,7 @@ def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
 
 
 def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
-    if not state.complete:
+    if not (state.complete and whole(state)):
         return
     policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
     compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -129,20 +129,21 @@ class Plan:
         return sum(step.bytes for step in self.steps)
 
 
-def still(step: Step, plan: Plan) -> Step | None:
-    """Return what is left of `step` in a plan that was made anew: what both name. None if nothing is.
+def still(step: Step, again: Iterable[Step]) -> Step | None:
+    """Return what is left of `step` where steps were planned `again`: what both name. None if nothing is.
 
     A clearing is as the new plan has it: the generation goes as a whole or not at all.
     """
-    same = [other for other in plan.steps if (other.action, other.generation) == (step.action, step.generation)]
+    same = [other for other in again if (other.action, other.generation) == (step.action, step.generation)]
     if step.action is Action.CLEAR:
         return same[0] if same else None
     keys = {key for other in same for key in other.keys}
     uploads = {upload for other in same for upload in other.uploads}
+    pins = {pin for other in same for pin in other.pins}
     left = replace(
         step,
         objects=tuple(item for item in step.objects if item.key in keys),
         uploads=tuple(upload for upload in step.uploads if upload in uploads),
-        pins=tuple(pin for pin in step.pins if any(pin in other.pins for other in same)),
+        pins=tuple(pin for pin in step.pins if pin in pins),
     )
     return left if left.count else None

@@ -53,6 +53,9 @@ def settings(master: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        # Tasks write. A second copy of a slow one would fence the first, and each further one the one before it, until
+        # Spark has seen so many failures that it gives up.
+        "spark.speculation": "false",
     }
     if is_local(master):
         chosen |= {

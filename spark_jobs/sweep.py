@@ -75,10 +75,10 @@ class Sweeper:
 
     def plan(self) -> SweepPlan:
         """Look at the chains and at open checkpoints. Raises DamagedError: what can't be read can't be judged."""
-        return self._plan(None)
+        return self._plan()
 
-    def _plan(self, at: int | None) -> SweepPlan:
-        """Plan with the horizon of `at`, by default now."""
+    def _plan(self, at: int | None = None, *, only: int | None = None) -> SweepPlan:
+        """Plan with the horizon of `at`, by default now; of the `only` generation, by default of all."""
         known = checkpoints.listing(self._store, self._pair)
         if known.damaged:
             names = ", ".join(sorted(known.damaged))
@@ -93,7 +93,7 @@ class Sweeper:
         sweeps: list[GenerationSweep] = []
         left: list[Left] = []
         for state in states:
-            if not (state.complete and whole(state)):
+            if not (state.complete and whole(state)) or only not in {None, state.number}:
                 continue
             moment = horizon_at(state, at - self._rules.horizon)
             if moment is None:
@@ -129,12 +129,10 @@ class Sweeper:
         for sweep in plan.sweeps:
             pinned = [sweep.generation] if write else []
             with pins.held(self._store, self._pair, pinned, owner=PIN_OWNER):
-                left = [sweep] if not write else self._plan(plan.at).sweeps
-                for again in left:
-                    if again.generation == sweep.generation:
-                        for outcome in self._sweep(again, write=write):
-                            outcomes.append(outcome)
-                            tell(outcome)
+                left = self._plan(plan.at, only=sweep.generation).sweeps if write else (sweep,)
+                for outcome in (outcome for again in left for outcome in self._sweep(again, write=write)):
+                    outcomes.append(outcome)
+                    tell(outcome)
         return outcomes
 
     def _sweep(self, sweep: GenerationSweep, *, write: bool) -> Iterator[SweepOutcome]:

@@ -372,6 +372,7 @@ class _OpenPart:
     max_timestamp: int = 0
     scan: int | None = None
     largest: int | None = 0
+    uncompressed: int = 0
 
     def add(self, kept: Sequence[Span], of: Part) -> None:
         """Add records of a part, at least one, in their order."""
@@ -381,6 +382,7 @@ class _OpenPart:
         self.max_timestamp = max(self.max_timestamp, high) if self.records else high
         self.last = kept[-1][2]
         self.records += len(kept)
+        self.uncompressed += sum(span[12] - span[1] for span in kept)
         self.tombstones += sum(span[8] < 0 for span in kept)
         self.scan = of.scan if self.scan is None else max(self.scan, of.scan or 0)
         if of.largest is None or self.largest is None:
@@ -401,4 +403,5 @@ class _OpenPart:
             end=end,
             scan=self.scan,
             largest=self.largest,
+            uncompressed=self.uncompressed,
         )

@@ -273,6 +273,7 @@ class Backup:
                     scan=scan,
                     sha256=sha256_hex(data[start:]) if journal and not keys_of(self.store).encrypts else None,
                     largest=max(len(encode(record)) for record in batch),
+                    uncompressed=sum(len(encode(record)) for record in batch),
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)

@@ -54,8 +54,9 @@ class Part:
 
     `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
     these bytes: a journal's parts have one, so that a part can be read and checked without the others. No record is
-    larger than `largest` bytes, as a batch has it uncompressed; None: not known. Of an encrypted object these are the
-    plain bytes, and there is no hash: its chunks vouch for themselves, and a hash would confirm a guess.
+    larger than `largest` bytes, as a batch has it uncompressed; `uncompressed` are the bytes of all records, as the
+    blocks have them before they are compressed. None: not known. Of an encrypted object these are the plain bytes, and
+    there is no hash: its chunks vouch for themselves, and a hash would confirm a guess.
     """
 
     key: PartitionKey
@@ -70,6 +71,7 @@ class Part:
     scan: int | None = None
     sha256: str | None = None
     largest: int | None = None
+    uncompressed: int | None = None
 
 
 def largest_of(parts: Iterable[Part]) -> int | None:
@@ -80,6 +82,16 @@ def largest_of(parts: Iterable[Part]) -> int | None:
             return None
         largest = max(largest, part.largest)
     return largest
+
+
+def uncompressed_of(parts: Iterable[Part]) -> int | None:
+    """Return how many bytes the records of these parts have uncompressed, None if that is not known of one of them."""
+    total = 0
+    for part in parts:
+        if part.uncompressed is None:
+            return None
+        total += part.uncompressed
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

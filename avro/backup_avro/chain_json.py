@@ -213,6 +213,8 @@ def _dump_part(part: Part) -> JsonObject:
         document["sha256"] = part.sha256
     if part.largest is not None:
         document["largest"] = part.largest
+    if part.uncompressed is not None:
+        document["uncompressed"] = part.uncompressed
     return document
 
 
@@ -440,6 +442,7 @@ def _load_part(document: object, where: str) -> Part:
         scan=fields.take("scan", int, None),
         sha256=fields.take("sha256", str, None),
         largest=fields.take("largest", int, None),
+        uncompressed=fields.take("uncompressed", int, None),
     )
     fields.end()
     return part

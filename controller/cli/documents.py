@@ -374,10 +374,12 @@ class Difference(TypedDict):
 
 
 class Expiry(TypedDict):
-    """Records that the recorded retention would delete at once."""
+    """Records that the later retention would delete at once. `heldAtMost`: of those that a topic held before."""
 
     surely: int
     atMost: int
+    heldAtMost: int
+    settings: Sequence[str]
 
 
 class PlannedPartition(TypedDict):

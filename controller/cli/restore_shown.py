@@ -84,10 +84,11 @@ def _plan_lines(topic: Mapping[str, Any], options: Options, *, recorded: bool) -
     if topic["largestRecord"] is not None:
         yield f"  the largest record has up to {output.size(topic['largestRecord'])}, uncompressed"
     expire = topic["expireAtOnce"]
-    if expire["atMost"] and not options.keep_load_config:
+    if (expire["atMost"] or expire["heldAtMost"]) and not options.keep_load_config:
+        held = f" and up to {expire['heldAtMost']} that it holds" if expire["heldAtMost"] else ""
         yield (
-            f"  the retention that it gets would delete {expire['surely']} to {expire['atMost']} records at once: "
-            f"agree with --yes{'' if options.append else ', or add --keep-load-config'}"
+            f"  {' and '.join(expire['settings'])} would delete {expire['surely']} to {expire['atMost']} records at "
+            f"once{held}: agree with --yes{'' if options.append else ', or add --keep-load-config'}"
         )
 
 

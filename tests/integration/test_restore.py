@@ -27,6 +27,7 @@ from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.source.errors import ClusterRequestError
 from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
+from spark_jobs.produce import FencedError
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Report, Told, restore
@@ -320,6 +321,35 @@ def test_a_retention_that_would_delete_at_once_needs_consent(case: Case, topic_n
     assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
 
 
+def test_the_size_that_a_topic_may_have(case: Case, topic_name: str, make_topic: TopicMaker) -> None:
+    """A real broker deletes something, but no more than was said, and nothing of a partition that is small enough."""
+    items = [
+        [
+            replace(item, value=random.Random(item.offset).randbytes(20_000))
+            for item in records(topic_name, number, many)
+        ]
+        for number, many in ((0, range(300)), (1, range(100)))
+    ]
+    config = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "3000000"}
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2, config=config)])
+    for at in range(0, 300, 50):
+        backup.commit(items[0][at : at + 50] + items[1][at : at + 50])
+    backup.complete()
+    # Segments of the least size: only whole ones go, and the topic keeps this setting while it is loaded.
+    target = make_topic(f"{topic_name}.restored", partitions=2, config={"segment.bytes": "1048576"})
+    naming = Naming(suffix=".restored")
+    with pytest.raises(RefusedError, match=r"retention\.bytes: 0 to 200 of 400 records"):
+        case.restore(Options(naming=naming))
+    assert case.restore(Options(naming=naming, consent=True)).mismatches == ()
+    deadline = time.monotonic() + 60
+    while not (gone := case.target.look([target])[target].starts[0]):
+        assert time.monotonic() < deadline, "the broker deleted nothing"
+        time.sleep(0.5)
+    left = [read_all(case.kafka.bootstrap, target, number) for number in (0, 1)]
+    assert left == [rows_of(items[0][-len(left[0]) :]), rows_of(items[1])]
+    assert 0 < 300 - len(left[0]) <= 200, f"the log begins at {gone}"
+
+
 @pytest.mark.parametrize("what", ["records", "partitions"])
 def test_a_target_that_does_not_fit_is_refused(case: Case, topic_name: str, make_topic: TopicMaker, what: str) -> None:
     """A target with records or another number of partitions is refused, and left as it was."""
@@ -455,21 +485,7 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     second = Backup.claim(case.store, topics=[TopicSpec(topic_name)], number=2, instance="b", block_records=50)
     second.commit(records(topic_name, 0, range(250)))
     second.complete()
-    slices = make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1).topics[0].partitions[0].slices
-    zombie = LoadTask(
-        plan=old.plan,
-        run=old.run,
-        pair=PAIR,
-        restore="r1",
-        topic=topic_name,
-        topic_id=next(iter(old.sources)),
-        sources=(Source(partition=0, slices=slices),),
-        target=target,
-        target_topic_id=old.targets[target],
-        transactional_id=transactional_id(old.plan, next(iter(old.sources)), 0),
-        store=case.address,
-        cluster=Cluster(props=case.props),
-    )
+    zombie = _first_task(case, topic_name, old)
 
     def come_back() -> None:
         with pytest.raises(RefusedError, match="taken over"):
@@ -480,6 +496,68 @@ def test_an_abandoned_plan_never_comes_back(case: Case, topic_name: str) -> None
     # Generation 2 reaches offset 250; what lies above comes from generation 1.
     assert read_all(case.kafka.bootstrap, target, 0) == rows_of(records(topic_name, 0, range(300)))
     assert {state.plan: state.state for state in case.states()}[old.plan] is State.ABANDONED
+
+
+def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
+    """What loads partition 0 of generation 1, as the run does that said so."""
+    [(target, target_id)] = state.targets.items()
+    [topic_id] = state.sources
+    return LoadTask(
+        plan=state.plan,
+        run=state.run,
+        pair=PAIR,
+        restore="r1",
+        topic=topic,
+        topic_id=topic_id,
+        sources=(
+            Source(
+                partition=0,
+                slices=make_plan(case.reader.refresh(), pair=PAIR, naming=Naming(), number=1)
+                .topics[0]
+                .partitions[0]
+                .slices,
+            ),
+        ),
+        target=target,
+        target_topic_id=target_id,
+        transactional_id=transactional_id(state.plan, topic_id, 0),
+        store=case.address,
+        cluster=Cluster(props=case.props),
+    )
+
+
+def test_a_copy_of_a_task_that_is_slow(case: Case, topic_name: str) -> None:
+    """Spark may start a second copy of it, by speculation: that one fences the first and goes on where it was."""
+    _backup(case, topic_name)
+    items = records(topic_name, 0, range(300))
+    naming = Naming(suffix=".restored")
+    before = {state.plan for state in case.states()}
+    with pytest.raises(CrashError):
+        case.restore(Options(naming=naming), CrashAt("loading"))
+    [state] = [state for state in case.states() if state.plan not in before]
+    task = _first_task(case, topic_name, state)
+    # A block of fifty records in each transaction.
+    slow = replace(task, pace=Pace(batch_bytes=1024, in_flight_bytes=0, commit_seconds=0, bytes_per_second=300))
+    fenced: list[FencedError] = []
+
+    def first() -> None:
+        try:
+            load(slow)
+        except FencedError as error:
+            fenced.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not case.target.progress(settled=False).of_plan(state.plan):
+        assert time.monotonic() < deadline, "the first copy commits nothing"
+    second = load(task)
+    thread.join(60)
+    assert len(fenced) == 1, "the first copy went on"
+    assert 0 < second.resumed < second.records == len(items)
+    report = case.restore(Options(naming=naming))
+    assert (report.mismatches, report.resumed) == ((), len(items))
+    assert read_all(case.kafka.bootstrap, f"{topic_name}.restored", 0) == rows_of(items)
 
 
 def test_a_pin_is_held_meanwhile(case: Case, topic_name: str) -> None:

@@ -71,6 +71,8 @@ PARTS = st.builds(
     end=INT,
     scan=st.none() | INT,
     sha256=st.none() | TEXT,
+    largest=st.none() | INT,
+    uncompressed=st.none() | INT,
 )
 OBJECTS = st.builds(
     StoredObject,

@@ -13,11 +13,11 @@ from doubles import MemoryStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backup_avro.chain import Entry, Kind, PartitionKey
+from backup_avro.chain import Entry, Kind, PartitionKey, largest_of, uncompressed_of
 from backup_avro.checkpoint import Outcome, Request, encode_outcome
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.layout import outcome_key
-from backup_avro.record import Record, decode_body
+from backup_avro.record import Record, decode_body, encode
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -103,14 +103,30 @@ def test_the_same_records_in_fewer_objects(journal: bool) -> None:
     """In order, each once, with counts and hashes that `tandem verify` agrees with."""
     backup = backup_of(MemoryStore(), 40, journal=journal)
     before, objects = held(backup), len(backup.writer.state.objects)
+    uncompressed = uncompressed_of(part for _, part in backup.writer.state.live_parts())
     assert to_the_end(merger(backup)) > 0
     state = backup.writer.state
     assert held(backup) == before
     assert problems(backup) == []
+    assert uncompressed_of(part for _, part in state.live_parts()) == uncompressed
+    assert uncompressed == sum(len(encode(record)) for items in before.values() for record in items)
     assert len(state.objects) < objects / 2
     assert sum(len(item.parts) for item in state.objects.values()) < 40
     assert all(len(backup.store.get(key)) == item.bytes for key, item in state.objects.items())
     assert plan_merge(state, RULES) is None
+
+
+def test_sizes_that_are_not_known_stay_unknown() -> None:
+    """An object of an earlier release says nothing of them, so what it is merged into does not either."""
+    backup = backup_of(MemoryStore(), 40, journal=False)
+    state = backup.writer.state
+    for key, item in list(state.objects.items())[:3]:
+        old = (replace(part, largest=None, uncompressed=None) for part in item.parts)
+        state.objects[key] = replace(item, parts=tuple(old))
+    to_the_end(merger(backup))
+    parts = [part for _, part in state.live_parts()]
+    assert (largest_of(parts), uncompressed_of(parts)) == (None, None)
+    assert {part.uncompressed is None for part in parts} == {part.largest is None for part in parts} == {True, False}
 
 
 def test_what_grows_leaves_the_journal() -> None:

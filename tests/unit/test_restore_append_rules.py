@@ -12,7 +12,8 @@ from backup_avro.errors import RefusedError
 from sink.chain.reader import ChainReader
 from spark_jobs import restore_append
 from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.restore_plan import LOADING, Expiry, RestorePlan, TargetTopic, shaped
+from spark_jobs.restore_expiry import Expiry
+from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, shaped
 from spark_jobs.restore_shape import NOTHING
 
 _OWN = {"cleanup.policy": "compact,delete", "retention.ms": "1000", "max.message.bytes": "5000"}
@@ -44,7 +45,7 @@ def test_appending_is_another_plan(plain: RestorePlan) -> None:
 def test_the_targets_own_config_counts(plain: RestorePlan) -> None:
     """Its retention says what expires at once, its limit how large batches are, and it is what it has afterwards."""
     (topic,) = _appended(plain).topics
-    assert topic.expiry(2_000_000_000_000) == Expiry(surely=40, at_most=40)
+    assert topic.expiry(2_000_000_000_000) == Expiry(surely=40, at_most=40, settings=("retention.ms",))
     assert plain.topics[0].expiry(2_000_000_000_000) == Expiry()
     assert topic.batch_bytes(900_000) == 5000
     meanwhile = restore_append.config_meanwhile(topic)

@@ -99,6 +99,7 @@ def test_an_object_is_an_avro_file_and_its_parts_are_where_it_says(codec: Codec)
     base, tail = item.parts
     assert (base.first, base.last, base.records, base.scan, base.tombstones) == (5, 29, 25, 1, 0)
     assert (tail.first, tail.last, tail.records, tail.scan, tail.tombstones) == (100, 140, 31, None, 2)
+    assert base.uncompressed == len(segment(batch_of(t, range(5, 30))).body)
     assert decoded(built[t], base) == [("t", 3, offset) for offset in range(5, 30)]
     assert decoded(built[t], tail) == [("t", 3, offset) for offset in [*range(100, 130), 140]]
     assert base.end == tail.start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from sink.chain.pins import Pin
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, UploadInfo, open_store
-from spark_jobs.retention_plan import make_plan
+from spark_jobs.retention_plan import judge, make_plan
 from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, Takeover, still
 
 HOUR = 3_600_000
@@ -405,12 +405,12 @@ def test_a_step_is_carried_out_only_as_far_as_a_new_plan_agrees(store: ObjectSto
     logged(store, timestamps=(-9, -8, -7, -6))
     before = plan(store)
     (step,) = before.steps
-    assert still(step, before) == step
-    assert still(step, replace(before, steps=())) is None
+    assert still(step, before.steps) == step
+    assert still(step, ()) is None
     fewer = replace(step, objects=step.objects[1:])
-    assert still(step, replace(before, steps=(fewer,))) == fewer
+    assert still(step, [fewer]) == fewer
     other = replace(step, generation=2)
-    assert still(step, replace(before, steps=(other,))) is None
+    assert still(step, [other]) is None
 
 
 def test_steps_come_in_the_order_of_their_actions(store: ObjectStore) -> None:
@@ -503,3 +503,62 @@ def test_what_a_janitor_left_behind_goes_unless_one_is_at_work(store: ObjectStor
     assert (Action.ORPHANS, 1) not in steps(plan(store, pins=[pin]))
     other = replace(pin, owner="restore")
     assert (Action.ORPHANS, 1) in steps(plan(store, pins=[other]))
+
+
+# --- steps that are looked at once more
+
+
+def _worlds(store: ObjectStore) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What may happen between a plan and its execution, one thing after the other."""
+    building(store, 1, "a")
+    logs, bytes_ = LOGS, TopicSpec("bytes", 2, config={"cleanup.policy": "delete", "retention.ms": "-1"})
+    backup = Backup.claim(store, topics=[logs, bytes_, ORDERS], number=2, instance="b")
+    for first in (0, 10, 20, 30):
+        large = [item for number in (0, 1) for item in records("bytes", number, range(first, first + 5), timestamp=0)]
+        backup.commit(records("logs", 0, range(first, first + 5), timestamp=0))
+        backup.commit(large)
+        backup.commit([*records("logs", 0, [first + 7], timestamp=0), *records("bytes", 1, [first + 7])])
+        shared = [*records("logs", 0, [first + 8], timestamp=0), *records("bytes", 0, [first + 8], timestamp=0)]
+        backup.commit(shared, journal=True)
+        backup.commit([*records("logs", 0, [first + 9], timestamp=0), *records("orders", 0, [first])], journal=True)
+    backup.complete()
+    orphan(backup)
+    backup.append(Kind.REWRITE, replaced=(keys(backup)[0],))
+    third = complete(store, 3, "a")
+    yield "nothing", lambda: None
+    yield "more is committed", lambda: _ignore(backup.commit(records("logs", 0, range(40, 45), timestamp=0)))
+    yield "some is gone", lambda: _ignore(backup.append(Kind.REWRITE, replaced=(keys(backup)[1], keys(backup)[5])))
+    compacted = replace(backup.topics["logs"], config={"cleanup.policy": "compact"})
+    yield "a topic is compacted", lambda: _ignore(backup.append(Kind.COMMIT, topics=(compacted,)))
+    yield "sealed", lambda: _ignore(backup.seal())
+    yield "another is sealed", lambda: _ignore(third.seal())
+
+
+def _ignore(_: object) -> None:
+    """For its effect."""
+
+
+@pytest.mark.parametrize("rules", [Rules(grace=0), Rules(max_bytes=1000), Rules(grace=0, older_than=DAY, max_bytes=1)])
+@pytest.mark.parametrize("pinned", [None, 1, 2])
+def test_a_step_for_itself_is_judged_as_in_a_whole_plan(store: ObjectStore, rules: Rules, pinned: int | None) -> None:
+    """Whatever happened since, and although only what bears on it is looked at."""
+    asked: set[Action] = set()
+    left: set[bool] = set()
+    ended = Pin(id="ended", generation=3, owner="verify", until=now_ms(store) - DAY)
+    for what, happens in _worlds(store):
+        upload = UploadInfo(key="x", upload_id="u", initiated=moment(-9 * DAY))
+        seen = observe(store, after=9 * DAY, pins=[ended], uploads={1: (upload,)})
+        seen = replace(seen, states=tuple(state.frozen_copy() for state in seen.states))
+        steps_then = make_plan(seen, rules).steps
+        happens()
+        later = observe(store, after=9 * DAY)
+        pins = () if pinned is None else (Pin(id="p", generation=pinned, owner="restore", until=later.at + DAY),)
+        now = replace(seen, states=later.states, at=later.at, pins=(*pins, ended))
+        again = make_plan(now, rules).steps
+        for step in steps_then:
+            expected = still(step, again)
+            assert judge(step, now, rules) == expected, (what, step)
+            asked.add(step.action)
+            left.add(expected == step)
+    assert left == {True, False}
+    assert asked >= {Action.EXPIRE, Action.ORPHANS, Action.CLEAR, Action.PINS}

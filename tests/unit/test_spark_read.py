@@ -17,6 +17,7 @@ from backup_avro.record import decode_body
 from backup_avro.selection import Slice
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
+from spark_jobs import session
 from spark_jobs.read import MissingObjectError, ObjectReader
 from spark_jobs.session import from_spark
 
@@ -184,3 +185,11 @@ def test_errors_of_tasks_come_back_as_they_were_raised(text: str, kind: str, mes
     assert isinstance(error, TandemError)
     assert type(error).__name__ == kind
     assert message in str(error)
+
+
+def test_what_sessions_are_given() -> None:
+    """No second copies of tasks, which write, anywhere; on one machine nothing listens to others."""
+    everywhere, here = session.settings("k8s://https://kubernetes"), session.settings("local[2,4]")
+    assert everywhere["spark.speculation"] == "false"
+    assert everywhere.items() < here.items()
+    assert here["spark.driver.bindAddress"] == "127.0.0.1"

@@ -15,12 +15,13 @@ from chains import Chain, complete_generation, grown, key, part
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Entry, Horizon, Kind, PartitionKey, sha256_hex
+from backup_avro.chain import Entry, Horizon, Kind, PartitionKey, sha256_hex, uncompressed_of
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
 from backup_avro.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
 from backup_avro.errors import DamagedError, RefusedError
 from backup_avro.fold import ChainError, Generation
 from backup_avro.moments import horizon_at, moment_at, moment_of, window_from
+from backup_avro.record import encode
 from backup_avro.selection import bounded, select, select_cut
 from backup_avro.snapshot import dump_state
 from sink.chain import checkpoints, pins
@@ -439,6 +440,9 @@ def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
     data = store.objects[before.key]
     assert store.objects[outcome.swept.objects[1].key][-60:] in data
     assert sum(item.records for item in outcome.swept.objects) == 39
+    size = uncompressed_of(part for item in outcome.swept.objects for part in item.parts)
+    [gone] = {*range(40)} - {part.first + n for item in outcome.swept.objects for part in item.parts for n in range(4)}
+    assert size == sum(len(encode(record)) for record in records("t", 0, range(40), keys=1000) if record.offset != gone)
 
 
 def test_what_was_merged_meanwhile_is_dropped(store: MemoryStore) -> None:
