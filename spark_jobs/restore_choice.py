@@ -73,12 +73,12 @@ def plan_of(reader: ChainReader | ConnectorReader, options: Options) -> RestoreP
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
     read.
     """
-    return _plan(reader, options, state_choice.find(reader, options.wish))
+    return _plan(reader, options, state_choice.find(reader, options.wish, merge=options.merge))
 
 
 def _plan(reader: ChainReader | ConnectorReader, options: Options, found: Found) -> RestorePlan:
     return restore_plan.plan_of_state(
-        replace(found, merge=options.merge),
+        found,
         pair=reader.pair,
         naming=options.naming,
         topics=options.topics,
@@ -121,10 +121,15 @@ def _candidates(
         yield _plan(reader, options, state_choice.named_cut(reader, options.checkpoint, upto=upto))
         return
     generations = [reader.load(number, upto=seq) for number, seq in sorted(state.basis.items())]
-    if options.at is not None or options.commit is not None:
+    if options.commit is not None:
         yield _plan(reader, options, state_choice.moment(reader, generations, options.wish))
         return
     # With a number named, what others have besides is taken less freely; whether one was is not written down.
     for number in (None, state.generation):
         with suppress(ConfigError, RefusedError):  # of the two, only the one that was asked for need be possible
-            yield _plan(reader, options, Found(generations=generations, number=number))
+            if options.at is None:
+                found = Found(generations=generations, number=number, merge=options.merge)
+            else:
+                wish = replace(options.wish, generation=number)
+                found = state_choice.moment(reader, generations, wish, merge=options.merge)
+            yield _plan(reader, options, found)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from backup_avro import layout
+from backup_avro.as_of import Known
 from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso, largest_of
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.moments import PastState
 from backup_avro.selection import PartitionSelection, Selection, bounded
 from sink.transcode.batch import Compression
 from spark_jobs.restore_expiry import Expiry, Held, expiry, held_of
@@ -204,7 +204,7 @@ class TopicPlan:
 class RestorePlan:
     """All of a restore. Two plans with the same `hash` write the same records, in the same order, to the same names.
 
-    `basis`: generation -> the last chain entry that was read of it, for each generation that anything is taken from.
+    `basis`: generation -> the last chain entry that was read of it, for each generation that it rests on.
     `groups` are the offsets that consumer groups had committed as of then, on what is restored. Unless `recorded`,
     nobody knows how the topics were configured and how many partitions they had; `notes` say what else to know.
     """
@@ -217,7 +217,7 @@ class RestorePlan:
     incomplete: tuple[str, ...]
     hash: str
     damaged: Mapping[int, str] = field(default_factory=dict)
-    past: PastState | None = None
+    past: Known | None = None
     asked: int | None = None
     groups: Mapping[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     shape: Shape = NOTHING
@@ -283,18 +283,14 @@ def make_plan(
     number: int | None = None,
     damaged: Mapping[int, str] | None = None,
     cut: Mapping[PartitionKey, int] | None = None,
-    past: PastState | None = None,
-    asked: int | None = None,
-    basis: Mapping[int, int] | None = None,
     until: Mapping[tuple[str, int], int] | None = None,
     merge: bool = True,
 ) -> RestorePlan:
-    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`, or `past`.
+    """Plan the restore of `topics` (None: all) from the newest state, or exactly `cut`.
 
-    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
-    (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
-    `until` bounds partitions, (topic, number) -> the offset that is not restored any more. Without `merge` nothing is
-    added from other generations than the one that is rested on.
+    With a `cut` the first of `generations` is the one that holds it, as of that entry. `until` bounds partitions,
+    (topic, number) -> the offset that is not restored any more. Without `merge` nothing is added from other generations
+    than the one that is rested on.
 
     A topic that is named is restored even if the cluster has deleted it since. `damaged` are the generations that could
     not be read, with the reason: they are warned of, because one of them may have been newer.
@@ -304,9 +300,6 @@ def make_plan(
         generations=generations,
         number=number,
         cut=cut,
-        past=past,
-        asked=asked,
-        basis=basis,
         damaged=dict(damaged or {}),
         merge=merge,
     )
@@ -353,8 +346,8 @@ def plan_of_state(
         seq=selection.seq,
         basis=found.basis_of(selection),
         topics=plans,
-        incomplete=found.incomplete(selection),
-        past=found.past,
+        incomplete=selection.incomplete,
+        past=found.known(selection),
         asked=found.asked,
         damaged=found.damaged,
         groups=_groups(found.generations, selection),

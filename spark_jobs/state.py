@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from backup_avro.as_of import LAGGING_MS, AsOf, Known, known, select_as_of
 from backup_avro.chain import PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError
 from backup_avro.fold import Generation
-from backup_avro.moments import LAGGING_MS, PastState
 from backup_avro.selection import PartitionSelection, Selection, select, select_cut
 
 
@@ -60,8 +60,9 @@ class Ready:
 class Found:
     """The generations that hold the state that was wished for.
 
-    With a `cut` or a `past`, the first of `generations` is the one that holds it, as of that entry; `asked` is the time
-    (ms) that was asked for. `basis` are the chain entries that were read, if they are not those of `generations`.
+    With a `cut` the first of `generations` is the one that holds it, as of that entry. With a `past` they are what that
+    pictures, the first one what is rested on; `asked` is the time (ms) that was asked for. `basis` are the chain
+    entries that were read, if they are not those of `generations`.
     `number` is the generation to rest on, None: the best. `damaged` are those that could not be read, with the reason.
     `merge`: what others hold beyond it is added. With a `ready` state there are no generations, nothing else is set.
     """
@@ -69,7 +70,7 @@ class Found:
     generations: Sequence[Generation]
     number: int | None = None
     cut: Mapping[PartitionKey, int] | None = None
-    past: PastState | None = None
+    past: Sequence[AsOf] = ()
     asked: int | None = None
     basis: Mapping[int, int] | None = None
     damaged: Mapping[int, str] = field(default_factory=dict)
@@ -84,24 +85,24 @@ class Found:
         if self.ready is not None:
             kept = tuple(item for item in self.ready.selection.partitions if wanted(item.topic))
             return replace(self.ready.selection, partitions=kept)
-        cut = self.cut if self.past is None else self.past.offsets
-        if cut is None:
-            return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
-        return select_cut(self.generations[0], cut, wanted=wanted)
+        if self.cut is not None:
+            return select_cut(self.generations[0], self.cut, wanted=wanted)
+        if self.past:
+            first, *others = self.past
+            return select_as_of(first, others if self.merge else (), freely=self.number is None, wanted=wanted)
+        return select(self.generations, number=self.number, wanted=wanted, merge=self.merge, removed=removed)
 
-    def incomplete(self, selection: Selection) -> tuple[str, ...]:
-        """Name the partitions that the state lacks."""
-        if self.past is None:
-            return selection.incomplete
-        return tuple(self.generations[0].name_of(key) for key in self.past.incomplete)
+    def known(self, selection: Selection) -> Known | None:
+        """Return as of when a selection of this state is, and what lags behind that; None unless it is a moment."""
+        return known(selection, self.past) if self.past else None
 
     def doubts(self, selection: Selection) -> list[str]:
         """Return what the user should know about a selection of this state before relying on it."""
         return list(self.notes) + doubts(
             generation=selection.generation,
             partitions=sorted(selection.partitions, key=lambda item: (item.topic.name, item.key.partition)),
-            incomplete=self.incomplete(selection),
-            past=self.past,
+            incomplete=selection.incomplete,
+            past=self.known(selection),
             asked=self.asked,
             damaged=self.damaged,
         )
@@ -112,9 +113,9 @@ class Found:
         return () if self.ready is None else self.ready.notes
 
     def basis_of(self, selection: Selection) -> Mapping[int, int]:
-        """Return generation -> the last chain entry that was read of it, for each that anything is taken from."""
-        used = {number for item in selection.partitions for number in item.generations} | {selection.generation}
-        return self.basis or {state.number: state.seq for state in self.generations if state.number in used}
+        """Return generation -> the last chain entry that was read of it, for each that the selection rests on."""
+        read = self.basis if self.basis is not None else {state.number: state.seq for state in self.generations}
+        return {number: seq for number, seq in read.items() if number in selection.used}
 
 
 def doubts(
@@ -122,7 +123,7 @@ def doubts(
     generation: int,
     partitions: Sequence[PartitionSelection],
     incomplete: Iterable[str],
-    past: PastState | None,
+    past: Known | None,
     asked: int | None,
     damaged: Mapping[int, str],
 ) -> list[str]:
@@ -136,7 +137,7 @@ def doubts(
     return found
 
 
-def _lagging(partitions: Iterable[PartitionSelection], past: PastState | None, asked: int | None) -> list[str]:
+def _lagging(partitions: Iterable[PartitionSelection], past: Known | None, asked: int | None) -> list[str]:
     """Name the partitions whose end was not known as of the moment: some of what was written by then is missing."""
     if past is None:
         return []

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from backup_avro import moments
+from backup_avro.as_of import AsOf, as_of
 from backup_avro.chain import iso
 from backup_avro.checkpoint import Checkpoint, unrestorable
-from backup_avro.errors import ConfigError, DamagedError, RefusedError
-from backup_avro.fold import Generation
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from backup_avro.fold import Generation, Moment
 from backup_avro.moments import PastState
 from backup_avro.selection import choose
 from backup_avro.signature import SignatureError
@@ -23,9 +24,10 @@ _SKEW_MS: Final = 5_000
 """By how much the store's clock may seem to be behind the user's."""
 
 
-def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = True) -> Found:
+def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = True, merge: bool = True) -> Found:
     """Find a state in what the store holds now; of a connector's files there is one, see `ConnectorReader.find`.
 
+    With `merge`, what other generations hold beyond the one that is rested on belongs to it.
     Raises ConfigError for what is not there, RefusedError for what can't be restored, DamagedError if nothing can be
     read. Unless `tolerant`, one damaged chain is enough for that: whoever can't warn must not take an older state. And
     one that is forged is enough for everybody, unless a generation or a cut is named.
@@ -49,8 +51,8 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
             remedy="bring the object back from the bucket's versions, then `tandem verify`",
         )
     if wish.at is not None or wish.commit is not None:
-        return moment(reader, generations, wish, damaged=damaged)
-    return Found(generations=generations, number=wish.generation, damaged=damaged)
+        return moment(reader, generations, wish, damaged=damaged, tolerant=tolerant, merge=merge)
+    return Found(generations=generations, number=wish.generation, damaged=damaged, merge=merge)
 
 
 def _refuse_forged(reader: ChainReader) -> None:
@@ -65,21 +67,56 @@ def _refuse_forged(reader: ChainReader) -> None:
 
 
 def moment(
-    reader: ChainReader, generations: Sequence[Generation], wish: Wish, *, damaged: Mapping[int, str] | None = None
+    reader: ChainReader,
+    generations: Sequence[Generation],
+    wish: Wish,
+    *,
+    damaged: Mapping[int, str] | None = None,
+    tolerant: bool = True,
+    merge: bool = True,
 ) -> Found:
-    """Find the moment that a wish names, in the objects that there are now."""
+    """Find the moment that a wish names, in the objects that there are now.
+
+    With `merge`, what other generations held by a time belongs to its state (see `select_as_of`). A commit is just what
+    its chain says. Another generation whose chain can't be read any more is left out, if `tolerant`, and named.
+    """
     present, seq = _entry(reader, generations, wish)
-    past = reader.load(present.number, upto=seq)
-    state = moments.past_state(past)
-    if wish.at is not None:
-        past, state = _between(reader, present, past, wish.at) or (past, state)
+    past = [_picture(reader, present, reader.load(present.number, upto=seq), wish.at)]
+    basis, unreadable = {present.number: present.seq}, dict(damaged or {})
+    if merge and wish.at is not None:
+        for other, last in moments.moments_beside(generations, present.number, wish.at):
+            try:
+                past.append(_picture(reader, other, _past(reader, other, last, wish.at), wish.at))
+            except (NewerFormatError, SignatureError):
+                raise
+            except DamagedError as error:
+                if not tolerant:
+                    raise
+                unreadable[other.number] = str(error)
+            else:
+                basis[other.number] = other.seq
     return Found(
-        generations=[moments.with_objects_of(past, present)],
-        past=state,
+        generations=[item.generation for item in past],
+        number=wish.generation,
+        past=past,
         asked=wish.at,
-        basis={present.number: present.seq},
-        damaged=damaged or {},
+        basis=basis,
+        damaged=unreadable,
+        merge=merge,
     )
+
+
+def _past(reader: ChainReader, present: Generation, last: Moment, at: int) -> Generation:
+    """Return a chain up to its last moment by `at`, without reading it again if it has had none since."""
+    ended = present.sealed_at is not None and present.sealed_at <= at and last.seq == present.moments[-1].seq
+    return present if ended else reader.load(present.number, upto=last.seq)
+
+
+def _picture(reader: ChainReader, present: Generation, past: Generation, at: int | None) -> AsOf:
+    """Picture a generation as of its last entry in `past`, or as of a mark after that which comes up to `at`."""
+    marked = None if at is None else _between(reader, present, past, at)
+    then, state = marked or (past, moments.past_state(past))
+    return as_of(then, state, present)
 
 
 def _between(

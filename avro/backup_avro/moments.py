@@ -15,23 +15,15 @@ from datetime import datetime
 from backup_avro.chain import Kind, Mark, PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation, Moment
-from backup_avro.selection import whole
-
-LAGGING_MS = 60_000
-"""A partition that was not known to be at its end for longer than this before a moment is named."""
+from backup_avro.selection import restorable, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastState:
-    """What there was as of `at` (ms by the store's clock).
-
-    `lagging`: by partition, how many ms before `at` it was known to be at its end. `incomplete`: partitions of which
-    not all had been read through by then.
-    """
+    """What there was as of `at` (ms by the store's clock); `incomplete` had not been read through by then."""
 
     at: int
     offsets: Mapping[PartitionKey, int]
-    lagging: Mapping[PartitionKey, int]
     incomplete: tuple[PartitionKey, ...]
 
 
@@ -57,6 +49,21 @@ def moment_at(generations: Iterable[Generation], at: int) -> tuple[Generation, M
         else f"the restorable window begins at {iso(begins)}; retain.generations keeps older generations from now on, "
         "and a longer --horizon of `tandem retention` older moments",
     )
+
+
+def moments_beside(generations: Iterable[Generation], number: int, at: int) -> list[tuple[Generation, Moment]]:
+    """Return what else may be read that was COMPLETE at `at` besides generation `number`, with the last moment by then.
+
+    What was swept beyond that moment is none of it.
+    """
+    return [
+        (state, found)
+        for state in restorable(generations)
+        if state.number != number
+        and state.completed_at is not None
+        and state.completed_at <= at
+        and (found := horizon_at(state, at)) is not None
+    ]
 
 
 def commit_after(state: Generation, seq: int) -> int | None:
@@ -120,17 +127,15 @@ def _moments(state: Generation) -> list[Moment]:
 def past_state(past: Generation) -> PastState:
     """Return what a chain up to some entry held as of its last moment."""
     at = past.moments[-1].at if past.moments else past.at
-    alive = frozenset(_alive(past.topics))
+    alive = living(past.topics)
     offsets = {
         key: position.offset
         for key, position in past.positions.items()
         if key.topic_id in alive and past.read_through(key)
     }
-    behind = {key: at - past.head_at(key) for key in offsets}
     return PastState(
         at=at,
         offsets=offsets,
-        lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},
         incomplete=tuple(sorted(key for key in past.positions if key.topic_id in alive and key not in offsets)),
     )
 
@@ -138,8 +143,8 @@ def past_state(past: Generation) -> PastState:
 def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) -> tuple[Generation, PastState] | None:
     """Return the generation and the state as of the last of the `marks` at or before `at`, None if there is none.
 
-    `past` is the chain up to the last moment until then, `later` up to the commit that has the marks. Topics' configs
-    and groups' offsets are those of `past`: when they changed is not known.
+    `past` is the chain up to the last moment until then, `later` up to the commit that has the marks. Topics' configs,
+    groups' offsets and log starts are those of `past`: when they changed is not known.
     """
     before = past_state(past)
     ends = dict(before.offsets)
@@ -151,20 +156,19 @@ def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) 
             ends |= {key: max(end, ends[key]) for key, end in mark.offsets.items() if key in ends}
     if reached is None:
         return None
-    behind = {key: reached - later.head_at(key) for key in ends}
-    state = PastState(
-        at=reached,
-        offsets=ends,
-        lagging={key: ms for key, ms in sorted(behind.items()) if ms > LAGGING_MS},
-        incomplete=before.incomplete,
-    )
-    return replace(later, topics=past.topics, groups=past.groups), state
+    state = PastState(at=reached, offsets=ends, incomplete=before.incomplete)
+    positions = {
+        key: replace(position, log_start=past.positions[key].log_start)
+        for key, position in later.positions.items()
+        if key in past.positions
+    }
+    return replace(later, positions=positions, topics=past.topics, groups=past.groups), state
 
 
-def _alive(topics: Mapping[str, Topic]) -> Iterable[str]:
+def living(topics: Mapping[str, Topic]) -> frozenset[str]:
     """Return the topics that were there; of several lives of one name the one that came last."""
     by_name = {topic.name: topic_id for topic_id, topic in topics.items() if not topic.removed}
-    return by_name.values()
+    return frozenset(by_name.values())
 
 
 def with_objects_of(past: Generation, now: Generation) -> Generation:

@@ -44,6 +44,8 @@ class PartitionSelection:
     end: int
     generations: tuple[int, ...]
     warning: str | None = None
+    log_start_from: tuple[int, ...] = ()
+    """Generations that nothing is taken from, but which alone know of this `log_start`."""
 
     @property
     def records(self) -> int:
@@ -62,6 +64,12 @@ class Selection:
     seq: int
     partitions: tuple[PartitionSelection, ...]
     incomplete: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The generations without which it would be another one: what it rests on, and what others add or know."""
+        besides = (number for item in self.partitions for number in (*item.generations, *item.log_start_from))
+        return frozenset((self.generation, *besides))
 
     @property
     def what(self) -> str:
@@ -120,7 +128,23 @@ def select(
     """
     chosen = choose(generations, number)
     others = [g for g in restorable(generations) if g.number != chosen.number] if merge else []
-    universe = [chosen, *others] if number is None and until is None else [chosen]
+    return unite(chosen, others, freely=number is None, wanted=wanted, until=until, removed=removed)
+
+
+def unite(
+    chosen: Generation,
+    others: Sequence[Generation],
+    *,
+    freely: bool,
+    wanted: Callable[[Topic], bool] = lambda _: True,
+    until: Mapping[PartitionKey, int] | None = None,
+    removed: bool = False,
+) -> Selection:
+    """Select from one generation, and from others, the best first, what `select` says they add to it.
+
+    Only if `freely`, what it lacks comes from others, and their copies are taken instead of its own where they must be.
+    """
+    universe = [chosen, *others] if freely and until is None else [chosen]
     topics, passed_over = _topics(universe, removed=removed)
     parts = {g.number: _parts_by_key(g) for g in (chosen, *others)}
     partitions, incomplete = [], []
@@ -141,7 +165,7 @@ def select(
                 parts,
                 (key, topic),
                 None if until is None else until.get(key),
-                instead=number is None,
+                instead=freely,
             )
         )
     return Selection(
@@ -173,7 +197,7 @@ def select_cut(
                 f"as of entry {state.seq}",
                 remedy="report it: the checkpoint must not have been completed; restore without --checkpoint",
             )
-        _check_horizon([state], key, end)
+        check_horizon([state], key, end)
         if wanted(state.topics[key.topic_id]):
             partitions.append(
                 _select_partition(state, [], parts, (key, state.topics[key.topic_id]), end, instead=False)
@@ -203,7 +227,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
                 remedy="leave the bound out for all there is",
             )
         needed = {one.generation for one in piece.slices if one.low < offset}
-        _check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
+        check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
         base_end = max(states[number].positions[piece.key].base.end for number in piece.generations)
         warning = piece.warning if offset > piece.sound else None
         if offset < base_end:
@@ -224,7 +248,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
     return replace(selection, partitions=tuple(partitions))
 
 
-def _check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
+def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
     """Raise RefusedError if retention has swept what a state as of `offset` would need."""
     for state in states:
         if not state.tells(key, offset):
@@ -319,9 +343,13 @@ def _select_partition(
         whole = next((g for g in further if g.sound_offset(key) >= g.positions[key].base.end), None)
         if whole is not None:  # the log was cut inside of what it scanned: only all of it makes sense, as it was before
             return _select_partition(whole, [], parts, what, None, instead=False)
+    known_by: tuple[int, ...] = ()
     if until is None:  # what was deleted from the log by any of them stays so
-        same = (g.positions[key] for g in others if g.usable(key) and g.sound_epoch(key) == epoch)
-        log_start = max(log_start, *(there.log_start for there in same), 0)
+        same = [g for g in others if g.usable(key) and g.sound_epoch(key) == epoch]
+        know = max(same, key=lambda g: g.positions[key].log_start, default=chosen)
+        if know.positions[key].log_start > log_start:
+            log_start, known_by = know.positions[key].log_start, (know.number,)
+        log_start = max(log_start, 0)
     sound, warning = end, None
     # What nobody has without doubt, but not of a history that the log has left, nor of what an older one went on with.
     newer = [g for g in others if g.number in used and g.number > chosen.number and not cut_off(g, key)]
@@ -345,6 +373,7 @@ def _select_partition(
         end=end,
         generations=tuple(used),
         warning=warning,
+        log_start_from=tuple(number for number in known_by if number not in used),
     )
 
 

@@ -149,7 +149,7 @@ def export(
 
 
 def _show(planned: Planned, report: Report, form: str, seconds: float, output_: OutputFormat) -> None:
-    past = planned.found.past
+    past = planned.found.known(planned.selection)
     output.show(
         kind="Export",
         body={

@@ -125,6 +125,7 @@ def records(
     for warning in state.doubts(selection):
         output.warn(warning)
     require_keys(address.open(), selection.partitions)
+    past = state.known(selection)
     began = time.monotonic()
     found = history(address.open(), selection.partitions, wanted, connector=files, tell=_Lines())
     rows = [document(item) for item in found]
@@ -136,7 +137,7 @@ def records(
             "key": shown(wanted),
             "generation": selection.generation,
             "seq": selection.seq,
-            "at": None if state.past is None else iso(state.past.at),
+            "at": None if past is None else iso(past.at),
             "seconds": round(time.monotonic() - began, 1),
             "records": rows,
         },

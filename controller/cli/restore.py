@@ -111,7 +111,10 @@ def restore(
     ] = None,
     checkpoint: CheckpointOption = None,
     merge: Annotated[
-        bool, typer.Option("--merge/--no-merge", help="Add what other complete generations hold beyond this one.")
+        bool,
+        typer.Option(
+            "--merge/--no-merge", help="Add what other complete generations hold beyond this one, with --at by then."
+        ),
     ] = True,
     until: Annotated[
         list[str] | None,

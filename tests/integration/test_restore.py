@@ -16,6 +16,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from backup_avro.chain import Kind, iso
 from backup_avro.errors import ExitCode, RefusedError
 from backup_avro.record import Record, TimestampType
 from controller.cli.main import run
@@ -38,6 +39,7 @@ from spark_jobs.restore_plan import Naming, make_plan, transactional_id
 from spark_jobs.restore_prepare import describe, prepare
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_task import LoadTask, Pace, Source
+from spark_jobs.source import FORMAT, register
 
 if TYPE_CHECKING:
     from conftest import TopicMaker
@@ -348,6 +350,54 @@ def test_the_size_that_a_topic_may_have(case: Case, topic_name: str, make_topic:
     left = [read_all(case.kafka.bootstrap, target, number) for number in (0, 1)]
     assert left == [rows_of(items[0][-len(left[0]) :]), rows_of(items[1])]
     assert 0 < 300 - len(left[0]) <= 200, f"the log begins at {gone}"
+
+
+def test_a_moment_that_two_generations_hold(case: Case, topic_name: str) -> None:
+    """Killed, and resumed when both have read on, one is sealed and a third is complete; all that reads states agrees.
+
+    As of the moment the newest generation has read less of one partition than the former one, and none of the other.
+    """
+    former, newer = (_handover(case, topic_name, number) for number in (1, 2))
+    lead = records(topic_name, 0, range(150, 200), tombstones=range(150, 200, 7))
+    time.sleep(0.01)
+    at = former.commit(lead).at
+    time.sleep(0.01)
+    newer.commit([*lead, *records(topic_name, 0, range(200, 230))])
+    options = Options(naming=Naming(suffix=".then"), at=at, keep_load_config=True)
+    with pytest.raises(CrashError):
+        case.restore(options, CrashAt("verifying"))
+    former.commit(records(topic_name, 0, range(200, 230)))
+    former.seal()
+    _handover(case, topic_name, 3)
+    report = case.restore(options)
+    assert (report.mismatches, sorted(report.plan.basis), report.resumed) == ((), [1, 2], 260)
+    first, second = [*records(topic_name, 0, range(150)), *lead], records(topic_name, 1, range(60))
+    assert read_all(case.kafka.bootstrap, f"{topic_name}.then", 0) == rows_of(first)
+    assert read_all(case.kafka.bootstrap, f"{topic_name}.then", 1) == rows_of(second)
+
+    alone = case.restore(replace(options, naming=Naming(suffix=".alone"), merge=False))
+    assert sorted(alone.plan.basis) == [2]
+    assert "is incomplete in generation 2 and is left out" in " ".join(alone.plan.warnings())
+    assert read_all(case.kafka.bootstrap, f"{topic_name}.alone", 0) == rows_of(first[:150])
+    register(case.spark)
+    frame = case.spark.read.format(FORMAT).options(root=case.root, pair=PAIR, at=iso(at)).load()
+    assert {row["partition"]: row["count"] for row in frame.groupBy("partition").count().collect()} == {0: 200, 1: 60}
+
+
+def _handover(case: Case, topic: str, number: int) -> Backup:
+    """A complete generation; the second one has not read partition 1 through, which came later."""
+    partitions = 1 if number == 2 else 2
+    spec = TopicSpec(topic, partitions=partitions)
+    backup = Backup.claim(case.store, topics=[spec], number=number, instance="ab"[number % 2])
+    second = records(topic, 1, range(60)) if partitions == 2 else []
+    backup.commit([*records(topic, 0, range(150)), *second], base_end={(topic, 0): 100})
+    backup.complete()
+    if partitions == 1:
+        first = backup.positions[backup.key(topic, 0)]
+        unread = replace(first, offset=60, base=replace(first.base, end=60, done=(), done_at=None))
+        grown = replace(backup.topics[topic], partitions=2)
+        backup.append(Kind.COMMIT, topics=(grown,), positions={backup.key(topic, 1): unread})
+    return backup
 
 
 @pytest.mark.parametrize("what", ["records", "partitions"])

@@ -299,8 +299,8 @@ MISTAKES = (
     Mistake(
         name="a log start that another generation knows is forgotten",
         file="avro/backup_avro/selection.py",
-        old="        log_start = max(log_start, *(there.log_start for there in same), 0)\n",
-        new="        assert same\n",
+        old="        if know.positions[key].log_start > log_start:\n",
+        new="        if know is chosen:\n",
     ),
     Mistake(
         name="a merge takes objects whose base is still being read",

@@ -141,7 +141,8 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
         f" suspensions, {totals['zombie']} stale twins, {totals['cut']} truncations, {totals['recreate']} recreated"
         f" topics, {totals['checkpoint']} checkpoints ({totals['completed checkpoint']} completed,"
         f" {totals['failed checkpoint']} failed, {totals['deleted checkpoint']} deleted), {totals['read restore']}"
-        f" restores that took their time, {totals['release']} releases, {totals['maintenance']} pauses begun or ended,"
+        f" restores that took their time, {totals['moment']} restores of a moment ({totals['united moment']} of several"
+        f" generations), {totals['release']} releases, {totals['maintenance']} pauses begun or ended,"
         f" {totals['read range']} ranges read by catch-up"
         f" jobs and {totals['worker range']} by workers, of which {totals['worker lost']} were killed"
     )

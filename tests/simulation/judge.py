@@ -8,7 +8,7 @@ What is demanded once a generation is COMPLETE (docs/protocol.md has the argumen
 * what the cluster no longer has (deleted or recreated topics, records that an unclean election cut off) stays in some
   complete generation, until a person releases it.
 
-What is demanded of checkpoints and of readers' pins is in `cuts` and `readings`.
+What is demanded of checkpoints, of readers' pins and of earlier moments is in `cuts`, `readings` and `moments`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from simulation.comparing import ViolationError, compare, restored
 from simulation.cuts import SETTLING_S, Cuts, reader_of
 from simulation.kafka import decode
 from simulation.log import Cluster, Partition, Record
+from simulation.moments import Moments
 from simulation.readings import Readings
 from simulation.store import Bucket, Store
 from sink.chain import pins
@@ -55,6 +56,7 @@ class Judge:
     reader: ChainReader = field(init=False)
     cuts: Cuts = field(init=False)
     readings: Readings = field(init=False)
+    moments: Moments = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
     pauses: int = 0
     """How often a person asked for a pause or ended one."""
@@ -80,6 +82,7 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
+        self.moments = Moments(self.bucket, self.pair, self._as_of)
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
@@ -157,7 +160,12 @@ class Judge:
 
     def counts(self) -> dict[str, int]:
         """Return how often what was asked for by a person."""
-        return self.cuts.counts | self.readings.counts | {"release": len(self.releases), "maintenance": self.pauses}
+        return (
+            self.cuts.counts
+            | self.readings.counts
+            | self.moments.counts
+            | {"release": len(self.releases), "maintenance": self.pauses}
+        )
 
     def held(self) -> Callable[[int], bool]:
         """Return what says whether a pin keeps a generation, or did until a short while ago."""
@@ -194,6 +202,7 @@ class Judge:
                 self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
         self.cuts.check(states)
+        self.moments.check(states)
 
     def _select(self, live: list[Generation]) -> Selection:
         """Select the newest state; once for as long as no chain has grown."""
@@ -278,6 +287,11 @@ class Judge:
         """Whether another life of the topic has its name, so that only one of the two can be restored."""
         names = {piece.topic.name for piece in selection.partitions}
         return any(key.topic_id in s.topics and s.topics[key.topic_id].name in names for s in live)
+
+    def _as_of(self, key: PartitionKey, piece: PartitionSelection) -> None:
+        self._content(
+            f"{key.topic_id[-2:]}-{key.partition}", self.cluster.partitions[key.topic_id, key.partition], piece
+        )
 
     def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
         records: list[Record] = []

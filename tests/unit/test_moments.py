@@ -11,18 +11,23 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
+from backup_avro.as_of import Known
 from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject
 from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from backup_avro.moments import marked
 from backup_avro.record import Record, decode_body
+from backup_avro.signature import SignatureError
 from sink.chain import checkpoints
 from sink.chain.reader import ChainReader
 from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_choice import Options, plan_again, plan_of
+from spark_jobs.restore_file import decode, encode
 from spark_jobs.restore_plan import Naming, RestorePlan, TopicPlan
 from spark_jobs.restore_prepare import refuse_if_clearing
+from spark_jobs.state import Wish
+from spark_jobs.state_choice import find, moment
 
 MINUTE = 60_000
 Held = dict[tuple[str, int], list[int]]
@@ -58,6 +63,21 @@ def held(store: MemoryStore, made: RestorePlan) -> Held:
     return {
         place: [record.offset for record in rows] for topic in made.topics for place, rows in read(store, topic).items()
     }
+
+
+def written_of(made: RestorePlan) -> PlanState:
+    """What a run of a plan leaves on the target."""
+    return PlanState(
+        plan=made.hash,
+        run="x",
+        state=State.LOADING,
+        generation=made.generation,
+        basis=made.basis,
+        targets={},
+        sources={},
+        merged=(),
+        at=0,
+    )
 
 
 @dataclass
@@ -314,17 +334,7 @@ def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
     _, at, *_ = past.truth[3]
     options = Options(naming=Naming(suffix=".r"), at=at)
     made = plan_of(ChainReader(store, PAIR), options)
-    written = PlanState(
-        plan=made.hash,
-        run="x",
-        state=State.LOADING,
-        generation=1,
-        basis=made.basis,
-        targets={},
-        sources={},
-        merged=(),
-        at=0,
-    )
+    written = written_of(made)
     for _ in range(10):
         past._commit(config=False, journal=False, grow=False)
         store.clock_ms += MINUTE
@@ -334,6 +344,214 @@ def test_a_resumed_run_has_the_same_plan(store: MemoryStore) -> None:
     other = next(at for _, at, truth, _ in past.truth if truth != past.truth[3][2])
     assert plan_again(ChainReader(store, PAIR), replace(options, at=other), written) is None
     assert plan_again(ChainReader(store, PAIR), replace(options, at=None), written) is None
+
+
+# --- what several generations held ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Handover:
+    """Generation 2 is complete at 15 while 1 reads on to 20; `at` is then. Both have read on since."""
+
+    one: Backup
+    two: Backup
+    at: int
+    complete: int
+
+    def grow(self, first: int) -> None:
+        """Both read up to five records beyond an offset."""
+        for backup in (self.one, self.two):
+            begin = backup.positions[backup.key("orders", 0)].offset
+            backup.commit(records("orders", 0, range(begin, first + 5)))
+
+
+def handover(store: MemoryStore) -> Handover:
+    """Five minutes after generation 2 is complete, 1 commits; 2 does so a minute later."""
+    topics = [TopicSpec("orders")]
+    one = Backup.claim(store, topics=topics)
+    one.commit(records("orders", 0, range(15)))
+    store.clock_ms += 2
+    one.complete()
+    store.clock_ms += MINUTE
+    two = Backup.claim(store, topics=topics, number=2, instance="b")
+    two.commit(records("orders", 0, range(15)), base_end={("orders", 0): 12})
+    store.clock_ms += 2
+    two.complete()
+    store.clock_ms += 5 * MINUTE
+    one.commit(records("orders", 0, range(15, 20)))
+    made = Handover(one, two, store.clock_ms, two.writer.state.moments[-1].seq)
+    store.clock_ms += MINUTE
+    made.grow(20)
+    return made
+
+
+def offsets(store: MemoryStore, made: RestorePlan) -> list[int]:
+    """What a plan restores of the one partition."""
+    return held(store, made)["orders", 0]
+
+
+def test_what_another_generation_had_by_then_is_added(store: MemoryStore) -> None:
+    """By time, whichever generation is rested on; not where that is turned off, and not to a commit."""
+    pair = handover(store)
+    made = plan(store, at=pair.at)
+    assert offsets(store, made) == list(range(20))
+    assert made.generation == 2
+    assert made.basis == {1: pair.one.writer.state.seq, 2: pair.two.writer.state.seq}
+    assert (made.past, made.warnings()) == (Known(at=pair.at, lagging={}), [])
+    alone = plan(store, at=pair.at, merge=False)
+    assert offsets(store, alone) == list(range(15))
+    assert alone.basis == {2: pair.two.writer.state.seq}
+    (told,) = alone.warnings()
+    assert told.startswith("the last moment before")
+    assert offsets(store, plan(store, at=pair.at, generation=2)) == list(range(20))
+    first = plan(store, at=pair.at, generation=1)
+    assert (offsets(store, first), first.basis) == (list(range(20)), {1: pair.one.writer.state.seq})
+    commit = plan(store, commit=pair.complete, generation=2)
+    assert (offsets(store, commit), commit.basis) == (list(range(15)), alone.basis)
+    later = plan(store, at=store.clock_ms)
+    assert (offsets(store, later), later.basis) == (list(range(25)), alone.basis)
+
+
+def test_all_that_reads_a_state_reads_the_union(store: MemoryStore) -> None:
+    """The data source, an export and `tandem records` select what a restore does, and pin it."""
+    pair = handover(store)
+    found = find(ChainReader(store, PAIR), Wish(at=pair.at), tolerant=False)
+    selection = found.select(wanted=lambda _: True, removed=False)
+    assert [(item.end, item.generations) for item in selection.partitions] == [(20, (2, 1))]
+    assert sorted(found.basis_of(selection)) == [1, 2]
+    assert found.known(selection) == Known(at=pair.at, lagging={})
+    assert found.doubts(selection) == []
+    newest = find(ChainReader(store, PAIR), Wish())
+    assert newest.known(newest.select(wanted=lambda _: True, removed=False)) is None
+
+
+def test_a_run_that_several_generations_hold_is_found_again(store: MemoryStore) -> None:
+    """The backup has grown, was handed over twice, and objects were rewritten: the entries of then are read."""
+    pair = handover(store)
+    options = Options(naming=Naming(suffix=".r"), at=pair.at)
+    made = plan_of(ChainReader(store, PAIR), options)
+    named = plan_of(ChainReader(store, PAIR), replace(options, generation=2))
+    alone = plan_of(ChainReader(store, PAIR), replace(options, merge=False))
+    pair.grow(25)
+    for backup in (pair.one, pair.two):
+        state = backup.writer.state
+        last = max(state.objects.values(), key=lambda item: item.parts[0].first)
+        first, end = last.parts[0].first, last.parts[0].last + 1
+        again = backup.put_object([(("orders", 0), records("orders", 0, range(first, end)), None)], journal=False)
+        backup.append(Kind.REWRITE, objects=(again,), replaced=(last.key,))
+    store.clock_ms += MINUTE
+    pair.one.seal()
+    three = Backup.claim(store, topics=[TopicSpec("orders")], number=3)
+    three.commit(records("orders", 0, range(30)), base_end={("orders", 0): 30})
+    store.clock_ms += 2
+    three.complete()
+    store.clock_ms += 2
+    assert offsets(store, plan_of(ChainReader(store, PAIR), options)) == list(range(20))
+    for begun, chosen in (
+        (made, options),
+        (made, replace(options, generation=2)),
+        (named, options),
+        (named, replace(options, generation=2)),
+        (alone, replace(options, merge=False)),
+        (alone, options),
+    ):
+        again_made = plan_again(ChainReader(store, PAIR), chosen, written_of(begun))
+        assert again_made is not None
+        assert (again_made.hash, again_made.basis) == (begun.hash, begun.basis)
+    assert plan_again(ChainReader(store, PAIR), replace(options, merge=False), written_of(made)) is None
+    assert plan_again(ChainReader(store, PAIR), replace(options, generation=1), written_of(made)) is None
+    filed = decode(encode(made, options), "plan.json", pair=PAIR)
+    assert filed.exactly is not None
+    applied = plan_again(ChainReader(store, PAIR), filed, filed.exactly)
+    assert applied is not None
+    assert offsets(store, applied) == list(range(20))
+
+
+def test_a_run_that_named_a_generation_is_found_again(store: MemoryStore) -> None:
+    """Rested on the older one, with what the newer one had read on; whether one was named is not written down."""
+    pair = handover(store)
+    pair.two.commit(records("orders", 0, range(25, 28)))
+    at = store.clock_ms
+    store.clock_ms += MINUTE
+    pair.grow(30)
+    options = Options(naming=Naming(suffix=".r"), at=at, generation=1)
+    made = plan_of(ChainReader(store, PAIR), options)
+    assert (offsets(store, made), sorted(made.basis)) == (list(range(28)), [1, 2])
+    again = plan_again(ChainReader(store, PAIR), options, written_of(made))
+    assert again is not None
+    assert (again.hash, again.generation) == (made.hash, 1)
+
+
+def test_a_run_goes_on_by_what_was_only_known(store: MemoryStore) -> None:
+    """Generation 1 adds no record, but knows that the log began at 4 by then."""
+    pair = handover(store)
+    pair.one.commit([], ends={("orders", 0): 25}, log_start=4)
+    options = Options(naming=Naming(suffix=".r"))
+    for chosen in (options, replace(options, at=store.clock_ms)):
+        made = plan_of(ChainReader(store, PAIR), chosen)
+        assert (offsets(store, made), sorted(made.basis)) == (list(range(4, 25)), [1, 2])
+        assert [item.generations for topic in made.topics for item in topic.partitions] == [(2,)]
+        again = plan_again(ChainReader(store, PAIR), chosen, written_of(made))
+        assert again is not None
+        assert again.hash == made.hash
+
+
+def test_what_was_sealed_by_then_is_not_read_again(store: MemoryStore) -> None:
+    """It is as it was, however many are kept; one that was sealed later is read up to then."""
+    pair = handover(store)
+    pair.one.seal()
+    store.clock_ms += MINUTE
+    reader = ChainReader(store, PAIR)
+    generations = reader.refresh()
+    entries = f"{PAIR}/generations/00000001/"
+    store.log.clear()
+    assert len(moment(reader, generations, Wish(at=store.clock_ms)).past) == 2
+    assert not [key for _, key in store.log if key.startswith(entries)]
+    assert len(moment(reader, generations, Wish(at=pair.at)).past) == 2
+    assert [key for _, key in store.log if key.startswith(entries)]
+
+
+def test_another_generation_that_can_not_be_read_is_left_out_and_named(store: MemoryStore) -> None:
+    """Unless nobody would read the warning, or somebody has forged it."""
+    pair = handover(store)
+    reader = ChainReader(store, PAIR)
+    generations = reader.refresh()
+    wrong: list[Exception] = [DamagedError("rot")]
+    store.before = lambda operation, key: wrong[0] if operation == "get" and "00000001/" in key else None
+    found = moment(reader, generations, Wish(at=pair.at))
+    selection = found.select(wanted=lambda _: True, removed=False)
+    assert [(item.end, item.generations) for item in selection.partitions] == [(15, (2,))]
+    assert found.doubts(selection)[0] == "generation 1 can't be read: rot"
+    with pytest.raises(DamagedError, match="rot"):
+        moment(reader, generations, Wish(at=pair.at), tolerant=False)
+    assert len(moment(reader, generations, Wish(at=pair.at), merge=False).past) == 1
+    for error in (SignatureError("forged"), NewerFormatError("new")):
+        wrong[0] = error
+        with pytest.raises(type(error)):
+            moment(reader, generations, Wish(at=pair.at))
+
+
+def test_a_partition_that_was_not_read_through_comes_from_another(store: MemoryStore) -> None:
+    """And is named where another is not asked. Of several moments the latest is the state's."""
+    pair = handover(store)
+    topic = TopicSpec("prices")
+    pair.one.topics["prices"] = topic.topic()
+    pair.one.commit(records("prices", 0, range(4)), base_end={("prices", 0): 4}, config={"prices": topic.config})
+    store.clock_ms += 2 * MINUTE
+    pair.one.append(Kind.CONFIRM, head_at=store.clock_ms)
+    before = pair.one.positions[pair.one.key("prices", 0)]
+    unread = replace(before, base=replace(before.base, done=(), done_at=None))
+    there = {pair.one.key("prices", 0): unread}
+    pair.two.append(Kind.COMMIT, topics=(topic.topic(),), positions=there)
+    store.clock_ms += 2 * MINUTE
+    pair.two.append(Kind.COMMIT, positions={pair.two.key("orders", 0): pair.two.positions[pair.two.key("orders", 0)]})
+    made = plan(store, at=store.clock_ms)
+    assert held(store, made)["prices", 0] == list(range(4))
+    assert sorted(made.basis) == [1, 2]
+    assert made.past == Known(at=store.clock_ms, lagging=dict.fromkeys((*there, *pair.two.positions), 2 * MINUTE))
+    assert "incomplete" not in " ".join(made.warnings())
+    alone = plan(store, at=store.clock_ms, merge=False)
+    assert "prices-0 is incomplete in generation 2 and is left out" in alone.warnings()
 
 
 # --- what merging deletes meanwhile -----------------------------------------------------------------------------------
