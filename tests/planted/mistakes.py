@@ -119,14 +119,20 @@ MISTAKES = (
     Mistake(
         name="two scans are joined inside",
         file="avro/backup_avro/selection.py",
-        old="        if there.epoch == epoch and end >= there.base.end:\n            slices.extend",
-        new="        if there.epoch == epoch and end >= there.base.start:\n            slices.extend",
+        old="        if other.sound_epoch(key) == epoch and end >= there.base.end:\n            slices.extend",
+        new="        if other.sound_epoch(key) == epoch and end >= there.base.start:\n            slices.extend",
     ),
     Mistake(
         name="two histories are joined",
         file="avro/backup_avro/selection.py",
-        old="        if there.epoch == epoch and end >= there.base.end:\n            slices.extend",
+        old="        if other.sound_epoch(key) == epoch and end >= there.base.end:\n            slices.extend",
         new="        if end >= there.base.end:\n            slices.extend",
+    ),
+    Mistake(
+        name="what is sound counts by the epoch of what is not",
+        file="avro/backup_avro/selection.py",
+        old="        end, epoch = reach, other.sound_epoch(key)",
+        new="        end, epoch = reach, there.epoch",
     ),
     Mistake(
         name="void attempts count",
