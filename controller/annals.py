@@ -90,13 +90,16 @@ class GradualAnnals:
         `heads` are the last entries of the generations that are still appended to; `newest` is the highest number.
         """
         numbers = range(newest, max(0, newest - self._most), -1)
+        for number in [number for number in self._chains if number not in numbers]:
+            del self._chains[number]
+            self._ended.pop(number, None)
         read = next((number for number in numbers if self._advance(number, heads, entries)), None)
         self._unread = {number: self._left(number, heads) for number in range(1, newest + 1)}
         return read is not None
 
     @property
     def annals(self) -> Annals:
-        """What was read so far."""
+        """What was read so far of the newest generations."""
         chains = [chain for _, chain in sorted(self._chains.items())]
         return Annals(
             happenings=tuple(in_order([chain.chronicler.happenings for chain in chains])),

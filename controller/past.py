@@ -55,7 +55,9 @@ class Past:
 
     def _read_a_turn(self, view: StoreView) -> bool:
         live = {g.number for g in view.generations} | view.damaged.keys()
-        for number in range(view.newest, max(0, view.newest - TURNS - len(live)), -1):
+        wanted = range(view.newest, max(0, view.newest - TURNS - len(live)), -1)
+        self._turns = {number: turn for number, turn in self._turns.items() if number in wanted}
+        for number in wanted:
             if number not in live and number not in self._turns:
                 self._turns[number] = past_turn(self._reader, number)
                 return True

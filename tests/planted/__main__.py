@@ -28,6 +28,7 @@ _COPIED = (
     "docs",
     "helm",
     "scripts",
+    "supply_chain",
     "pyproject.toml",
     "README.md",
     "CHANGELOG.md",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,37 @@ def test_old_generations_are_left_out_and_named() -> None:
         pass
     assert {one.generation for one in annals.annals.happenings} == {3, 4}
     assert annals.unread == {1: None, 2: None}
+
+
+def test_what_has_become_old_is_let_go_of() -> None:
+    """An instance reads on for years: it keeps no more of them than one that has just begun."""
+    store = MemoryStore()
+    annals = GradualAnnals(store, PAIR, generations=2)
+    for number in range(1, 7):
+        Backup.claim(store, topics=[ORDERS], number=number)
+        while annals.read_on({}, number, entries=10):
+            pass
+    assert {one.generation for one in annals.annals.happenings} == {5, 6}
+    assert annals.unread == dict.fromkeys(range(1, 5))
+
+
+def test_turns_that_are_long_over_are_let_go_of(store: ObjectStore) -> None:
+    """Only those that are shown stay."""
+    for number in range(1, 12):
+        backup = Backup.claim(store, topics=[ORDERS], number=number, instance="ab"[number % 2])
+        backup.commit(records("orders", 0, range(1)))
+        backup.complete()
+        backup.seal()
+        backup.append(Kind.CLEARED, clearing=backup.clearing())
+    views = [replace(view_of(store), newest=newest) for newest in (9, 11)]
+    it = Past(store, PAIR, lambda: views[0])
+    for _ in range(12):
+        it.step()
+    views.pop(0)
+    for _ in range(12):
+        found = it.step()
+    assert [one.generation for one in found.turns] == list(range(12 - past.TURNS, 12))
+    assert len(it._turns) == past.TURNS
 
 
 def test_damage_costs_no_other_chain(store: ObjectStore) -> None:
