@@ -61,11 +61,11 @@ class LoadTask:
     target: str
     target_topic_id: str
     transactional_id: str
+    spread: int
     store: StoreAddress
     cluster: Cluster
     shape: Shape = NOTHING
     count: int | None = None
-    spread: int = 0
     with_key: bool = False
     pace: Pace = Pace()
 

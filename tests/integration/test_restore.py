@@ -571,6 +571,7 @@ def _first_task(case: Case, topic: str, state: PlanState) -> LoadTask:
         target=target,
         target_topic_id=target_id,
         transactional_id=transactional_id(state.plan, topic_id, 0),
+        spread=state.spread,
         store=case.address,
         cluster=Cluster(props=case.props),
     )
