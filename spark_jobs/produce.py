@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
@@ -258,13 +258,23 @@ class BatchProducer:
 _JOIN_S: Final = 5.0
 
 
-def fence(props: Mapping[str, Value], transactional_id: str, *, timeout_s: float = 60.0) -> None:
-    """Fence every producer of `transactional_id` and end its transaction. Raises as `BatchProducer` does."""
+def fence(
+    props: Mapping[str, Value],
+    transactional_id: str,
+    then: Callable[[BatchProducer], None] = lambda _: None,
+    *,
+    timeout_s: float = 60.0,
+) -> None:
+    """Fence every producer of `transactional_id`, end its transaction, and do something in its place.
+
+    All of it is tried again until it comes to its end. Raises as `BatchProducer` and `then` do.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         producer = BatchProducer(props, transactional_id, timeout_s=timeout_s)
         try:
             producer.init_transactions()
+            then(producer)
         except (ProduceError, FencedError):
             if time.monotonic() > deadline:
                 raise

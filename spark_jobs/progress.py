@@ -100,6 +100,11 @@ class PlanState:
         """Whether a run may still be at work, or could go on."""
         return self.state in {State.BEGUN, State.LOADING, State.VERIFIED}
 
+    @property
+    def tasks(self) -> Iterator[tuple[str, int]]:
+        """The tasks that it may have: topic id in the backup and (lowest) source partition of each."""
+        return ((topic_id, number) for topic_id, count in self.sources.items() for number in range(count))
+
     def concerns(self, topic_ids: Collection[str]) -> bool:
         """Whether it writes, or wrote, into one of these topics."""
         return not set(self.targets.values()).isdisjoint(topic_ids)

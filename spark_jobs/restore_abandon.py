@@ -114,8 +114,7 @@ def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
     ids = [
         restore_plan.transactional_id(state.plan, topic_id, number)
         for state in states
-        for topic_id, count in state.sources.items()
-        for number in range(count)
+        for topic_id, number in state.tasks
     ]
     with ThreadPoolExecutor(_FENCES_AT_ONCE, thread_name_prefix="fence") as pool:
         for done in [pool.submit(fence, props, name) for name in ids]:

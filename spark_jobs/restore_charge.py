@@ -140,8 +140,9 @@ class Charge:
         """Give up the restores that this one takes the place of, and fence their tasks, and those of earlier runs."""
         for state in self._prepared.displaces:
             restore_words.say(self._target, state, replace(state, state=State.ABANDONED, run=self.run))
-        earlier = self._prepared.found.plans.get(self._plan.hash)
-        fence_all(self._target.props, (*(() if earlier is None else (earlier,)), *self._prepared.displaces))
+        known = self._prepared.found.plans
+        earlier = [known[self._plan.hash]] if self._plan.hash in known else []
+        fence_all(self._target.props, [*earlier, *self._prepared.displaces])
 
     def _let_go(self, targets: Mapping[str, TargetTopic]) -> None:
         """Say that there is nothing of this plan that anybody should go on with."""
@@ -180,6 +181,10 @@ class Charge:
         )
         restore_words.say(self._target, self._last, word)
         self._last, self.said = word, state is not State.FINISHED
+
+    def stand_by(self) -> None:
+        """Raise OvertakenError if this run is not in charge any more."""
+        restore_words.refuse_if_overtaken(self._target, self._plan.hash, [self._last])
 
     def finish(self, targets: Mapping[str, TargetTopic], tasks: Iterable[str]) -> None:
         """Say that it came to its end, and let what is known of its tasks, by key, be forgotten."""

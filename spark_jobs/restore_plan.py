@@ -444,6 +444,11 @@ def transactional_id(plan_hash: str, topic_id: str, partition: int) -> str:
     return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-{topic_id}-{partition}"
 
 
+def plans_transactional_id(plan_hash: str) -> str:
+    """Return the one id under which is said what becomes of a plan, by whoever is in charge of it."""
+    return f"{TRANSACTIONAL_ID_PREFIX}{plan_hash[:16]}-plan"
+
+
 def shaped(
     plan: RestorePlan,
     shape: Shape,

@@ -189,9 +189,9 @@ def present(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopi
 def _was_there(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> bool:
     """Whether any of the plan was put into the topics as they are now. Of what ended well there are no tasks left."""
     state = found.plans.get(plan.hash)
-    ended = state is not None and state.state is State.FINISHED and plan.records > 0
     ids = {target.topic_id for target in targets.values()}
-    return (ended and state is not None and state.concerns(ids)) or bool(present(found, plan, targets))
+    ended = state is not None and state.state is State.FINISHED and state.concerns(ids)
+    return (ended and plan.records > 0) or bool(present(found, plan, targets))
 
 
 def refuse_if_cut(found: Progress, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:

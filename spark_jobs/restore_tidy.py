@@ -28,11 +28,7 @@ def tidy(target: Target, *, now: int) -> None:
     except ClusterDeniedError:
         return
     for state in [state for state in ended if not state.concerns(there)][:_AT_ONCE]:
-        keys = (marks.task_key(state.plan, topic, number) for topic in state.sources for number in _of(state, topic))
+        keys = (marks.task_key(state.plan, topic_id, number) for topic_id, number in state.tasks)
         with suppress(OvertakenError):  # it was begun again
             restore_words.forget(target, state)
             marks.forget_tasks(target.props, state, keys)
-
-
-def _of(state: marks.PlanState, topic_id: str) -> range:
-    return range(state.sources[topic_id])

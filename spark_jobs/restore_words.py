@@ -9,18 +9,15 @@ Each word is true when it is sent. So readers need not wait until it is committe
 
 from __future__ import annotations
 
-import time
-from typing import Final
+from collections.abc import Collection
 
 from backup_avro.errors import RefusedError
 from spark_jobs import progress as marks
 from spark_jobs import restore_plan
-from spark_jobs.produce import BatchProducer, FencedError, ProduceError
+from spark_jobs.produce import BatchProducer, fence
 from spark_jobs.progress import PlanState
 from spark_jobs.restore_rivals import short
 from spark_jobs.restore_target import Target
-
-_GIVE_UP_S: Final = 60.0
 
 
 class OvertakenError(RefusedError):
@@ -32,33 +29,28 @@ def say(target: Target, before: PlanState | None, word: PlanState) -> None:
     _swap(target, word.plan, before, word)
 
 
+def refuse_if_overtaken(target: Target, plan: str, words: Collection[PlanState | None]) -> None:
+    """Raise OvertakenError if the last thing that was said of a plan is none of `words`."""
+    if target.plans().plans.get(plan) not in words:
+        raise OvertakenError(
+            f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
+            remedy="`tandem restore list` shows what has become of it",
+        )
+
+
 def forget(target: Target, last: PlanState) -> None:
     """Let a plan be forgotten, if the last word is `last`. Raises as `say`."""
     _swap(target, last.plan, last, None)
 
 
 def _swap(target: Target, plan: str, before: PlanState | None, word: PlanState | None) -> None:
-    deadline = time.monotonic() + _GIVE_UP_S
-    while True:
-        producer = BatchProducer(target.props, f"{restore_plan.TRANSACTIONAL_ID_PREFIX}{plan[:16]}-plan")
-        try:
-            producer.init_transactions()
-            last = target.plans().plans.get(plan)
-            # A try that nobody knows the outcome of may have said it.
-            if last not in (before, word):
-                raise OvertakenError(
-                    f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
-                    remedy="`tandem restore list` shows what has become of it",
-                )
-            producer.know(marks.TOPIC)
-            producer.begin()
-            value = None if word is None else marks.encode_state(word)
-            producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=plan.encode(), value=value)
-            producer.commit()
-        except (ProduceError, FencedError):
-            if time.monotonic() > deadline:
-                raise
-        else:
-            return
-        finally:
-            producer.discard()
+    def speak(producer: BatchProducer) -> None:
+        # A try that nobody knows the outcome of may have said it.
+        refuse_if_overtaken(target, plan, [before, word])
+        producer.know(marks.TOPIC)
+        producer.begin()
+        value = None if word is None else marks.encode_state(word)
+        producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=plan.encode(), value=value)
+        producer.commit()
+
+    fence(target.props, restore_plan.plans_transactional_id(plan), speak)

@@ -57,10 +57,18 @@ def named(context: typer.Context, config: Path | None) -> Path | None:
 
 
 def configured_somewhere(context: typer.Context) -> bool:
-    """Whether a file is named before the command, or by the environment."""
-    shared = invocation(context)
-    environ = os.environ if shared.environ is None else shared.environ
-    return shared.config is not None or bool(shared.overrides) or bool(environ.get(CONFIG_VARIABLE))
+    """Whether anything is configured before the command, or a file is named by the environment."""
+    return _file(context, None) is not None or bool(invocation(context).overrides)
+
+
+def _file(context: typer.Context, config: Path | None) -> Path | None:
+    variable = _environment(context).get(CONFIG_VARIABLE)
+    return named(context, config) or (Path(variable) if variable else None)
+
+
+def _environment(context: typer.Context) -> Mapping[str, str]:
+    environ = invocation(context).environ
+    return os.environ if environ is None else environ
 
 
 def read(
@@ -79,10 +87,8 @@ def read(
     """
     from controller import config as configuration  # noqa: PLC0415 - pydantic is not needed for --help
 
-    shared = invocation(context)
-    environ = os.environ if shared.environ is None else shared.environ
-    path = named(context, config) or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
-    settings = (*shared.overrides, *(overrides or ()))
+    environ, path = _environment(context), _file(context, config)
+    settings = (*invocation(context).overrides, *(overrides or ()))
     loaded = configuration.read(path, environ, settings, options=options, store_alone=store_alone)
     log.register_secrets(hidden(loaded.config, environ))
     return loaded

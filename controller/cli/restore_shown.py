@@ -255,8 +255,8 @@ def _bar() -> Any:  # noqa: ANN401 - as above
     class Bar(Told):
         """A progress bar."""
 
-        def __init__(self, progress: rich.progress.Progress) -> None:
-            self.last: list[str] = []
+        def __init__(self, progress: rich.progress.Progress, last: list[str]) -> None:
+            self._last = last
             self._progress = progress
             self._task = progress.add_task("starting", total=None)
 
@@ -267,7 +267,7 @@ def _bar() -> Any:  # noqa: ANN401 - as above
             self._progress.update(self._task, completed=done, total=of)
 
         def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
-            self.last.append(_unfinished(plan, wrong=wrong))
+            self._last.append(_unfinished(plan, wrong=wrong))
 
     @contextmanager
     def shown() -> Iterator[Told]:
@@ -278,13 +278,12 @@ def _bar() -> Any:  # noqa: ANN401 - as above
             rich.progress.TimeElapsedColumn(),
         )
         console = rich.console.Console(stderr=True)
-        with rich.progress.Progress(*columns, console=console, transient=True) as progress:
-            bar = Bar(progress)
-            try:
-                yield bar
-            finally:
-                progress.stop()
-                for text in bar.last:
-                    output.note(text)
+        last: list[str] = []
+        try:
+            with rich.progress.Progress(*columns, console=console, transient=True) as progress:
+                yield Bar(progress, last)
+        finally:  # when the bar is gone
+            for text in last:
+                output.note(text)
 
     return shown()

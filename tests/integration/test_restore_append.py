@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from build_backup import Backup, TopicSpec, records
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 
 from backup_avro.errors import ConfigError, RefusedError
@@ -193,6 +195,34 @@ def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) ->
     assert state.state is State.FINISHED
     grown = sum(case.target.look([live])[live].ends.values()) - sum(ends.values())
     assert grown <= 600 + 4, "300 in each of two partitions, and the markers of their transactions"
+
+
+@pytest.mark.parametrize("change", ["trimmed", "compacted"])
+def test_an_earlier_run_does_not_take_what_happened_since_for_its_own_fault(case: Case, live: str, change: str) -> None:
+    """The later one has ended it, and the topic went on: what is missing by now is no mismatch of the earlier one."""
+    _backup(case, live)
+    options = Options(append=True)
+
+    def trim() -> None:
+        case.admin.alter_config(live, {"cleanup.policy": "compact,delete"})
+        ends = case.target.look([live])[live].ends
+        admin = AdminClient(case.props)
+        for future in admin.delete_records([TopicPartition(live, *end) for end in ends.items()]).values():
+            future.result(30)
+
+    def wait_for_compaction() -> None:
+        deadline = time.monotonic() + 60
+        while len(_restored(case, live, 0)) == 300:
+            assert time.monotonic() < deadline, "it is not compacted"
+            _write(case, live, range(50))
+            time.sleep(1)
+
+    def end() -> None:
+        assert case.restore(options).mismatches == ()
+        trim() if change == "trimmed" else wait_for_compaction()
+
+    with pytest.raises(OvertakenError):
+        case.restore(options, Do("verifying", end))
 
 
 def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) -> None:
