@@ -452,9 +452,15 @@ Told = Callable[[Progress], None]
 def follow(
     props: Mapping[str, Value], plan: str, numbers: Collection[int], tell: Told, *, stopped: Callable[[], bool]
 ) -> None:
-    """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load."""
+    """Tell about the progress of `plan` until `stopped`. For show only: what goes wrong is left to those who load.
+
+    Whoever is told sums over all tasks, so that is done now and then, not at each record.
+    """
     with following(props, View.COMMITTED, partitions=numbers, only=plan) as reader:
+        told_at, news = time.monotonic(), False
         while not stopped():
             with suppress(TransientError, DamagedError):
-                if reader.poll(_FOLLOW_S):
-                    tell(reader.progress)
+                news = reader.poll(_FOLLOW_S) or news
+            if news and time.monotonic() - told_at >= _FOLLOW_S:
+                tell(reader.progress)
+                told_at, news = time.monotonic(), False

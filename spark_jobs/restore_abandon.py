@@ -8,7 +8,7 @@ knows that nobody needs it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -60,16 +60,17 @@ def find(found: Progress, name: str) -> PlanState:
     return state
 
 
-def abandon(target: Target, name: str) -> Abandoned:
+def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: None) -> Abandoned:
     """Give up the restore whose plan's hash begins with `name`. Raises as `find`, and what the cluster says.
 
     A run of it that is still at work is ended. Ended in mid-way, or if the cluster refuses some of the config, this is
-    to be done again.
+    to be done again. `tell` takes what is being done, for people who wait.
     """
     begun = find(target.plans() if marks.partitions(target.admin) else Progress(), name)
     # Whoever is at work finds out at its next word, its tasks when they look who is in charge.
     state = replace(begun, run=str(uuid.uuid4()))
     restore_words.say(target, begun, state)
+    tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
     fence_all(target.props, [state])
     found = target.progress(settled=True)
     there = {name for name, item in target.look(state.targets).items() if item.topic_id == state.targets[name]}

@@ -35,10 +35,14 @@ def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str,
         noted = state.before or state.configs.keys() - targets.keys()
         if noted or (plan.append and shared):
             names = shared or sorted(state.targets)
+            ids = {name: target.topic_id for name, target in targets.items()}
+            mine = {topic.target for topic in plan.topics} & state.targets.keys()
+            lives = all(ids.get(name) == state.targets[name] for name in mine)
+            # Into a topic that is gone or was made anew since, nobody can go on.
+            finish = "give its command again to finish it, or " if lives else ""
             raise RefusedError(
                 f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
-                remedy="give its command again to finish it, or give it up with "
-                f"`tandem restore abandon {short(state.plan)}`",
+                remedy=f"{finish}give it up with `tandem restore abandon {short(state.plan)}`",
             )
 
 

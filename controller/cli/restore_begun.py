@@ -59,7 +59,7 @@ def abandon(
     from spark_jobs import restore_abandon as job  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     target = _target(context, config, overrides, target_servers, target_config)
-    done = job.abandon(target, plan)
+    done = job.abandon(target, plan, output.note)
     body = {
         "restore": _short(done.state),
         "records": done.records,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.record import Record
 from controller.sandbox.kafka import KafkaServer
+from sink.source.cluster import ClusterAdmin
 from spark_jobs import restore_rivals, restore_words
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_abandon import abandon
@@ -225,6 +226,24 @@ def test_an_earlier_run_does_not_take_what_happened_since_for_its_own_fault(case
         case.restore(options, Do("verifying", end))
 
 
+def test_given_up_while_topics_are_being_held_off(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right before the run sets what holds compaction off: it takes that back when it finds out."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+    alter = ClusterAdmin.alter_config
+
+    def after_all(admin: ClusterAdmin, topic: str, changes: Mapping[str, str | None]) -> None:
+        monkeypatch.setattr(ClusterAdmin, "alter_config", alter)
+        abandon(case.target, _unfinished(case, live).plan)
+        admin.alter_config(topic, changes)
+
+    monkeypatch.setattr(ClusterAdmin, "alter_config", after_all)
+    with pytest.raises(OvertakenError):
+        case.restore(Options(append=True))
+    assert case.target.set_on([live])[live] == config
+    assert _restored(case, live, 0) == []
+
+
 def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) -> None:
     """Its own config is not known any more: to put back what is set would leave it so."""
     _backup(case, live)
@@ -316,8 +335,10 @@ def test_another_life_of_a_topic_does_not_hide_one_that_did_not_end(
     with pytest.raises(CrashError):
         case.restore(Options(append=True), CrashAt("verifying"))
     case.target.admin.delete_topic(live)
-    with pytest.raises(RefusedError, match=f"into {live}, {other}, .*did not end|into {other}, {live}, .*did not end"):
-        case.restore(Options(topics=(live,)))
+    said = _refused(case, Options(topics=(live,)))
+    assert f"into {', '.join(sorted([live, other]))}, from generation 1, did not end" in said
+    assert "give it up with `tandem restore abandon" in said
+    assert "give its command again" not in said, "there is nothing to go on with"
 
 
 def test_what_cannot_be_appended_is_refused(case: Case, live: str, topic_name: str, make_topic: TopicMaker) -> None:
