@@ -346,7 +346,7 @@ class ProgressReader:
         self._consumer.assign([TopicPartition(TOPIC, number, 0) for number in self._next])
         self.progress = Progress()
 
-    def catch_up(self, *, settled: bool = True, timeout_s: float = SETTLE_S) -> Progress:
+    def catch_up(self, *, settled: bool = True) -> Progress:
         """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
         Open transactions are waited for: fence those that nobody else will end. Raises TimedOutError if they stay,
@@ -354,19 +354,32 @@ class ProgressReader:
         """
         places = [Place(TOPIC, number) for number in self._next]
         ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + SETTLE_S
         for place in places:
             end, _ = ends[place]
             while self._next[place.partition] < end:
                 if time.monotonic() > deadline:
-                    raise TimedOutError(
-                        f"{TOPIC}-{place.partition} could be read to offset {self._next[place.partition]} only, its "
-                        f"end is {end}",
-                        remedy="a transaction is open in it, or the broker is slow: let other restores end, and try "
-                        "again",
-                    )
+                    raise self._held_back(place)
                 self.poll(0.5)
         return self.progress
+
+    def _held_back(self, place: Place) -> TimedOutError:
+        """Return why a partition could not be read to its end in all the time in which brokers end transactions."""
+        stable, _ = self._admin.list_offsets({place: LATEST}, read_committed=True)[place]
+        at = self._next[place.partition]
+        where = f"{TOPIC}-{place.partition}"
+        if stable > at:
+            return TimedOutError(
+                f"{where} could be read to offset {at} only within {SETTLE_S:.0f} s",
+                remedy="the broker is slow: try again",
+            )
+        return TimedOutError(
+            f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s",
+            remedy="the broker has lost its end, which may be so in the target's partitions too: "
+            f"`kafka-transactions.sh abort --topic {TOPIC} --partition {place.partition} --start-offset {stable}`; "
+            "docs/restore.md says what then",
+        )
 
     def poll(self, timeout_s: float) -> bool:
         """Take what comes within the time; return whether anything did."""

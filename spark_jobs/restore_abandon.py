@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, RefusedError, TimedOutError
 from sink.source.client_config import Value
 from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_plan, restore_words
@@ -72,7 +72,7 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     restore_words.say(target, begun, state)
     tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
     fence_all(target.props, [state])
-    found = target.progress(settled=True)
+    found = _what_is_known(target)
     there = {name for name, item in target.look(state.targets).items() if item.topic_id == state.targets[name]}
     before = {name: own for name, own in state.before.items() if name in there}
     configs = {name: own for name, own in state.configs.items() if name in there}
@@ -94,6 +94,14 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
         refused=refused,
         own={topic: {**before, **configs}[topic] for topic in refused},
     )
+
+
+def _what_is_known(target: Target) -> Progress:
+    """Return all progress; if a transaction of another restore stays open, what there is before it: it is only told."""
+    try:
+        return target.progress(settled=True)
+    except TimedOutError:
+        return target.progress(settled=False)
 
 
 def put_back(target: Target, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:

@@ -14,10 +14,11 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, RefusedError, TimedOutError
 from backup_avro.record import Record
 from controller.sandbox.kafka import KafkaServer
 from sink.source.cluster import ClusterAdmin
+from spark_jobs import progress as marks
 from spark_jobs import restore_rivals, restore_words
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_abandon import abandon
@@ -242,6 +243,29 @@ def test_given_up_while_topics_are_being_held_off(case: Case, live: str, monkeyp
         case.restore(Options(append=True))
     assert case.target.set_on([live])[live] == config
     assert _restored(case, live, 0) == []
+
+
+def test_a_transaction_that_nobody_ends(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may lose the end of one: it is named, with what ends it, and giving up does not depend on it."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+    with pytest.raises(CrashError):
+        case.restore(Options(append=True), CrashAt("verifying"))
+    producer = Producer({"bootstrap.servers": case.kafka.bootstrap, "transactional.id": f"{live}-open"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(marks.TOPIC, partition=3, key=b"f/f/0", value=None)
+    assert producer.flush(30) == 0
+    monkeypatch.setattr(marks, "SETTLE_S", 2.0)
+    try:
+        with pytest.raises(TimedOutError, match=rf"{marks.TOPIC}-3: a transaction that began at offset \d+ ") as held:
+            case.target.progress(settled=True)
+        assert "--partition 3 --start-offset" in str(held.value)
+        done = abandon(case.target, _unfinished(case, live).plan)
+    finally:
+        producer.abort_transaction(30)
+    assert done.put_back == (live,)
+    assert case.target.set_on([live])[live] == config
 
 
 def test_a_topic_that_is_held_off_by_nobody_is_refused(case: Case, live: str) -> None:

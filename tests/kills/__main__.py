@@ -1,4 +1,7 @@
-"""`python -m kills --kills 30`: two restores on a real broker, half of the kills in each. Exit code 3: not the same."""
+"""`python -m kills --kills 30`: two restores on a real broker, half of the kills in each.
+
+Exit code 3: the target is not the same. 1: void, the broker has lost the end of a transaction.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from controller.sandbox.kafka import KafkaServer
-from kills.campaign import SOURCES, Campaign, WrongError
+from kills.campaign import SOURCES, Campaign, VoidError, WrongError
 
-WRONG = 3
+VOID, WRONG = 1, 3
 
 
 def main() -> int:
@@ -36,6 +39,9 @@ def main() -> int:
     except WrongError as error:
         _say(f"wrong: {error}\nkept: {folder}")
         return WRONG
+    except VoidError as error:
+        _say(f"void, run it again: {error}\nkept: {folder}")
+        return VOID
     finally:
         kafka.stop()
     shutil.rmtree(folder, ignore_errors=True)

@@ -46,8 +46,16 @@ class Victim(StrEnum):
 _LOTS = [Victim.DRIVER, Victim.EXECUTOR, Victim.EXECUTOR, Victim.WORKER, Victim.BROKER]
 
 
+# What a broker says when it takes a transaction for ended without having written so everywhere: see docs/restore.md.
+_LOST_ITS_END = "likely deleted already and hence can be skipped"
+
+
 class WrongError(Exception):
     """The target is not what was backed up."""
+
+
+class VoidError(Exception):
+    """The broker has committed a part of a transaction: no restore can end well on it."""
 
 
 @dataclass(slots=True)
@@ -142,9 +150,19 @@ class Campaign:
     say: Callable[[str], None]
     done: Counter[Victim] = field(default_factory=Counter)
 
+    @property
+    def topic(self) -> str:
+        """What is backed up."""
+        return f"killed-{self.partitions}"
+
+    @property
+    def target(self) -> str:
+        """What it is restored into."""
+        return f"{self.topic}.restored"
+
     def run(self) -> str:
-        """Kill, let it end, compare. Returns a line of figures; raises WrongError."""
-        topic = f"killed-{self.partitions}"
+        """Kill, let it end, compare. Returns a line of figures; raises WrongError, VoidError."""
+        topic, target = self.topic, self.target
         written = history(topic, self.count)
         root = self.folder / topic
         root.mkdir()
@@ -153,7 +171,6 @@ class Campaign:
         )
         backup.commit(written)
         backup.complete()
-        target = f"{topic}.restored"
         arguments = (f"file://{root}", PAIR, self.kafka.bootstrap, target, str(self.partitions))
         log = self.folder / f"{topic}.log"
         began = time.monotonic()
@@ -164,6 +181,7 @@ class Campaign:
             while sum(self.done.values()) < self.kills:
                 self._await_trouble(run, log)
                 if run.over:
+                    self._refuse_a_broken_broker()
                     raise WrongError(f"it ended before it was killed {self.kills} times: give it more records")
                 victim = self.dice.choice(_LOTS)
                 if not self._kill(victim, run):
@@ -177,6 +195,7 @@ class Campaign:
                     for before in old[:-2]:
                         before.kill()
             if run.process.wait(_ANSWER_S) != 0:
+                self._refuse_a_broken_broker()
                 raise WrongError(f"the last run failed: {log.read_text()[-2000:]}")
             time.sleep(0.5)
             report = json.loads(run.lines[-1])
@@ -192,6 +211,11 @@ class Campaign:
             f"({kinds}), {runs} runs, {time.monotonic() - began:.0f} s: 0 lost, 0 twice, 0 out of order"
         )
 
+    def _refuse_a_broken_broker(self) -> None:
+        for line in self.kafka.log.read_text(errors="replace").splitlines():
+            if _LOST_ITS_END in line and f"{self.target}-" in line:
+                raise VoidError(f"the broker has lost the end of a transaction; its log says: {line}")
+
     def _await_trouble(self, run: Run, log: Path) -> None:
         """Wait until it has committed something, mostly; now and then it is hit before, or while it starts."""
         chance = self.dice.random()
@@ -206,6 +230,7 @@ class Campaign:
         deadline = time.monotonic() + _ANSWER_S
         while not done() and not run.over:
             if time.monotonic() > deadline:
+                self._refuse_a_broken_broker()
                 raise WrongError(f"a run did not {what}: {log.read_text()[-2000:]}")
             time.sleep(0.05)
 
