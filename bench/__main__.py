@@ -40,9 +40,12 @@ _RESTORED = (Load(records=8_000_000, size=100), Load(records=2_400_000, size=100
 # As it is by itself, and as Kafka's producer writes in the same run.
 _RESTORED_IN = ("zstd", "none")
 _MANY_OBJECTS = 1_000_000
-_OTHERS = (
+_RANDOM = (
     Load(records=2_000_000, size=100, compressible=False),
     Load(records=600_000, size=1000, compressible=False),
+)
+_OTHERS = (
+    *_RANDOM,
     Load(records=2_000_000, size=100, codec="lz4"),
     Load(records=2_000_000, size=100, codec="zstd"),
     Load(records=600_000, size=1000, codec="lz4"),
@@ -221,7 +224,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, help="runs of each figure")
     part = parser.add_mutually_exclusive_group()
     part.add_argument("--quick", action="store_true", help="only what the targets of small and large records need")
-    part.add_argument("--restores", action="store_true", help="only the restores of many records")
+    part.add_argument("--restores", action="store_true", help="only what comes back: restores, verify, sweeps, plans")
     words = parser.parse_args()
     os.environ[KEY] = base64.b64encode(secrets.token_bytes(32)).decode()  # for the processes that measure
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name:
@@ -231,13 +234,15 @@ def main() -> int:
         kafka.start()
         try:
             bench = Bench(kafka, folder, words.repeat)
-            verdicts = list(_restores(bench) if words.restores else _measure(bench, quick=words.quick))
+            verdicts = list(_what_comes_back(bench) if words.restores else _measure(bench, quick=words.quick))
         finally:
             kafka.kill()
     for verdict in verdicts:
         _say(f"{verdict.name:<44} {verdict.figure:>14}  {verdict.target:>14}  {'met' if verdict.met else 'MISSED'}")
-    if not (words.quick or words.restores):
-        _keep(bench, verdicts)
+    if words.restores:
+        _keep(bench, verdicts, command="python -m bench --restores", suffix="-restores")
+    elif not words.quick:
+        _keep(bench, verdicts, command="make bench")
     return 0 if all(verdict.met for verdict in verdicts) else 3
 
 
@@ -309,6 +314,19 @@ def _restores(bench: Bench) -> Iterator[Verdict]:
         yield from _restored(bench, load)
 
 
+def _what_comes_back(bench: Bench) -> Iterator[Verdict]:
+    """All that reads backups."""
+    yield from _restores(bench)
+    for load in _RESTORED:
+        yield bench.verify(load)
+        bench.sweep(load)
+    for load in _RANDOM:
+        bench.fill(load)
+        bench.keep(load)
+        yield bench.verify(load)
+    yield from _many(bench)
+
+
 def _restored(bench: Bench, load: Load) -> Iterator[Verdict]:
     theirs, ours = bench.restore(load, _RESTORED_IN)
     for codec, row in zip(_RESTORED_IN, ours, strict=True):
@@ -352,12 +370,12 @@ def at_most(name: str, figure: float, target: float) -> Verdict:
     return Verdict(name=name, figure=f"{figure:.2f}", target=f"<= {target:.2f}", met=figure <= target)
 
 
-def _keep(bench: Bench, verdicts: list[Verdict]) -> None:
+def _keep(bench: Bench, verdicts: list[Verdict], *, command: str, suffix: str = "") -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     today = dt.datetime.now(dt.UTC).date().isoformat()
     document = {
         "date": today,
-        "command": "make bench",
+        "command": command,
         "commit": commit.strip(),
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.machine()},
         "rows": [
@@ -366,7 +384,7 @@ def _keep(bench: Bench, verdicts: list[Verdict]) -> None:
         ],
         "targets": [asdict(verdict) for verdict in verdicts],
     }
-    path = _HERE / "results" / f"{today}.json"
+    path = _HERE / "results" / f"{today}{suffix}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     _say(f"written: {path}")

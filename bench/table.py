@@ -1,4 +1,7 @@
-"""The newest results as a table in Markdown: `python -m bench.table [FILE]`."""
+"""The newest results as tables in Markdown: `python -m bench.table [FILE]`.
+
+Those of a whole run, and those of `--restores`, which may be newer.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Print it."""
-    found = sorted((Path(__file__).parent / "results").glob("*.json"))
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else found[-1]
+    """Print them."""
+    folder = Path(__file__).parent / "results"
+    newest = [sorted(folder.glob(pattern))[-1:] for pattern in ("????-??-??.json", "*-restores.json")]
+    paths = [Path(sys.argv[1])] if len(sys.argv) > 1 else [path for found in newest for path in found]
+    sys.stdout.write("\n".join(_tables(path) for path in paths))
+
+
+def _tables(path: Path) -> str:
     document = json.loads(path.read_text(encoding="utf-8"))
     lines = [
         f"{document['date']}, `{document['command']}` at {document['commit']}, {document['machine']['cores']} cores:"
@@ -32,7 +40,7 @@ def main() -> None:
         lines.append(
             f"| {item['name']} | {item['figure']} | {item['target']} | {'met' if item['met'] else '**missed**'} |"
         )
-    sys.stdout.write("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
