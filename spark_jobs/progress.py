@@ -28,7 +28,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from backup_avro.chain_json import Fields
-from backup_avro.errors import DamagedError, TimedOutError, TransientError
+from backup_avro.errors import DamagedError, PermanentError, TimedOutError, TransientError
 from sink.source import admin_errors
 from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import LATEST, ClusterAdmin
@@ -282,6 +282,10 @@ def _strand(records: int, digest: str, first: int, last: int) -> Strand:
     return Strand(records=int(records), hash=str(digest), first=int(first), last=int(last))
 
 
+class LostEndError(PermanentError):
+    """A transaction stays open that the broker should have ended: what is committed can't be known."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """All that the topic says, the latest per key."""
@@ -363,7 +367,7 @@ class ProgressReader:
                 self.poll(0.5)
         return self.progress
 
-    def _held_back(self, place: Place) -> TimedOutError:
+    def _held_back(self, place: Place) -> TimedOutError | LostEndError:
         """Return why a partition could not be read to its end in all the time in which brokers end transactions."""
         stable, _ = self._admin.list_offsets({place: LATEST}, read_committed=True)[place]
         at = self._next[place.partition]
@@ -373,12 +377,11 @@ class ProgressReader:
                 f"{where} could be read to offset {at} only within {SETTLE_S:.0f} s",
                 remedy="the broker is slow: try again",
             )
-        return TimedOutError(
+        return LostEndError(
             f"{where}: a transaction that began at offset {stable} is open for longer than the broker should let it, "
-            f"{TRANSACTION_TIMEOUT_MS // 1000} s",
-            remedy="the broker has lost its end, which may be so in the target's partitions too: "
-            f"`kafka-transactions.sh abort --topic {TOPIC} --partition {place.partition} --start-offset {stable}`; "
-            "docs/restore.md says what then",
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s: it has lost its end, perhaps in some of the target's partitions too",
+            remedy="don't go on with this restore: `tandem restore abandon` it, then `kafka-transactions.sh abort "
+            f"--topic {TOPIC} --partition {place.partition} --start-offset {stable}`; docs/restore.md tells the rest",
         )
 
     def poll(self, timeout_s: float) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backup_avro.errors import PermanentError, RefusedError
+from backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
 from backup_avro.selection import PartitionSelection
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -31,8 +31,9 @@ from spark_jobs import progress as marks
 from spark_jobs.cluster import Cluster
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.produce import FencedError
-from spark_jobs.progress import Progress, State
+from spark_jobs.progress import LostEndError, Progress, State
 from spark_jobs.read import StoreAddress
+from spark_jobs.restore_abandon import put_back
 from spark_jobs.restore_charge import Charge
 from spark_jobs.restore_check import Checked, CheckTask, Expected, TargetChangedError
 from spark_jobs.restore_choice import Options
@@ -42,6 +43,7 @@ from spark_jobs.restore_prepare import Prepared, check_consent, prepare
 from spark_jobs.restore_survey import Stray, SurveyTask
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_task import LoadTask, Pace, Source
+from spark_jobs.restore_words import OvertakenError
 from spark_jobs.slim import Slimmer
 from spark_jobs.telling import meanwhile
 
@@ -153,6 +155,14 @@ class _Run:
         """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
         try:
             report = self._carried_out()
+        except LostEndError:
+            with suppress(TandemError):
+                self._charge.spoil()
+            self._told.unfinished(self._plan, wrong=True)
+            raise
+        except Exception:
+            self._tell_unless_overtaken()
+            raise
         except BaseException:
             if self._charge.said:
                 self._told.unfinished(self._plan)
@@ -160,6 +170,18 @@ class _Run:
         if report.mismatches:
             self._told.unfinished(self._plan, wrong=True)
         return report
+
+    def _tell_unless_overtaken(self) -> None:
+        """Raise OvertakenError if that is why it ended: then nothing of it waits for anybody."""
+        if not self._charge.said:
+            return
+        try:
+            self._charge.stand_by()
+        except OvertakenError:
+            raise
+        except TandemError:
+            pass  # there is nobody to ask
+        self._told.unfinished(self._plan)
 
     def _carried_out(self) -> Report:
         resumes = self._prepared.resumes
@@ -172,10 +194,13 @@ class _Run:
             loaded = self._load(targets)
             load_seconds = time.monotonic() - began
             began = time.monotonic()
-            checked = self._check_in_charge(loaded, targets)
+            checked = self._check(loaded, targets)
             check_seconds = time.monotonic() - began
         mismatches = tuple(item for item in checked if not item.same)
-        if not mismatches:
+        if mismatches:
+            # Whoever took over may have let it be compacted since.
+            self._charge.stand_by()
+        else:
             if checked and self._options.leaves_record:
                 self._leave_record(loaded, targets)
             self._set_recorded(targets)
@@ -313,17 +338,6 @@ class _Run:
         with meanwhile(follow, "restore-progress"):
             yield
 
-    def _check_in_charge(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
-        """Check what was loaded. Whoever took over may have let it be compacted or trimmed: that is no mismatch."""
-        try:
-            checked = self._check(loaded, targets)
-        except TargetChangedError:
-            self._charge.stand_by()
-            raise
-        if not all(item.same for item in checked):
-            self._charge.stand_by()
-        return checked
-
     def _check(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         self._told.phase("verifying")
         there = self._target.look(targets)
@@ -340,7 +354,8 @@ class _Run:
                 target_topic_id=target.topic_id,
                 partition=number,
                 start=_lowest(expected, end) if self._plan.append else target.starts[number],
-                end=end,
+                # What comes after is none of ours, and whoever writes it may have transactions open for long.
+                end=_highest(expected) + 1 if self._plan.append else end,
                 expected=expected,
                 shared=self._plan.append or len(expected) > 1,
                 among_others=self._plan.append,
@@ -411,19 +426,11 @@ class _Run:
         else:
             self._told.phase("putting the config back" if self._plan.append else "setting the recorded config")
             for topic in self._plan.topics:
-                if topic.appended_to is None:
-                    changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
-                else:
-                    changes = restore_append.put_back(self._charge.before.get(topic.target, {}))
-                    notes = ["appended to what was there; its config is as it was"]
+                if topic.appended_to is not None:
+                    self._put_back(topic.target)
+                    continue
+                changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
                 refused = self._target.set_config(topic.target, changes)
-                if refused and topic.appended_to is not None:
-                    wanted = "; ".join(f"{key}={changes[key]} ({why})" for key, why in sorted(refused.items()))
-                    raise RefusedError(
-                        f"all is there, but {topic.target} can't get its config back: {wanted}",
-                        remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
-                        "give it up with `tandem restore abandon`",
-                    )
                 self._notes[topic.target] += notes
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
         keys = [
@@ -431,8 +438,29 @@ class _Run:
             for topic in self._plan.topics
             for items in self._groups(topic)
         ]
-        self._charge.finish(targets, keys)
-        restore_tidy.tidy(self._target, now=self._now())
+        self._charge.say(State.FINISHED, targets)
+        self._tidy(keys)
+
+    def _tidy(self, keys: Sequence[str]) -> None:
+        """Do what is left to do for a restore that has ended well. What goes wrong here does not make it a failure."""
+        try:
+            self._charge.let_go(keys)
+            restore_tidy.tidy(self._target, now=self._now())
+        except TandemError as error:
+            for notes in self._notes.values():
+                notes.append(f"the restore has ended well, but tidying up after it has not: {error}")
+
+    def _put_back(self, name: str) -> None:
+        before = {name: self._charge.before.get(name, {})}
+        refused = put_back(self._target, before)[name]
+        if refused:
+            wanted = "; ".join(f"{key}={before[name].get(key)} ({why})" for key, why in sorted(refused.items()))
+            raise RefusedError(
+                f"all is there, but {name} can't get its config back: {wanted}",
+                remedy="set these as the cluster takes them, None: not at all; then give the command again, or "
+                "give it up with `tandem restore abandon`",
+            )
+        self._notes[name].append("appended to what was there; its config is as it was")
 
     def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
         if topic.appended_to is not None:
@@ -466,13 +494,25 @@ def _lowest(expected: Iterable[Expected], end: int) -> int:
     return min((item.first for item in expected if item.first >= 0), default=end)
 
 
+def _highest(expected: Iterable[Expected]) -> int:
+    """Return the target offset of the last record, -1 if there is none."""
+    return max((item.last for item in expected), default=-1)
+
+
 def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]:
     """Return what the tasks have put into each partition of the targets."""
     found: dict[tuple[str, int], list[Expected]] = {}
     for item in loaded:
         what = f"{item.topic}-{item.partition}"
         for number, strand in item.strands.items():
-            put = Expected(what=what, records=strand.records, hash=strand.hash, first=strand.first, page=item.page)
+            put = Expected(
+                what=what,
+                records=strand.records,
+                hash=strand.hash,
+                first=strand.first,
+                last=strand.last,
+                page=item.page,
+            )
             found.setdefault((item.target, number), []).append(put)
     return found
 
@@ -481,7 +521,7 @@ def _by_place(loaded: Iterable[Loaded]) -> dict[tuple[str, int], list[Expected]]
 class _Failed:
     """A failure that Spark must not repeat: it would be the same again."""
 
-    error: PermanentError
+    error: PermanentError | TimedOutError
 
 
 def _sound(found: Iterable[object]) -> list:  # type: ignore[type-arg]  # of whatever the tasks return
@@ -499,7 +539,7 @@ def _load_all(tasks: Iterable[LoadTask]) -> Iterator[Loaded | _Failed]:
             yield restore_load.load(task)
         except FencedError:
             raise  # by a later try of this very task, or by another run: the next try finds out
-        except PermanentError as error:
+        except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)
 
 
@@ -515,5 +555,5 @@ def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
     for task in tasks:
         try:
             yield from restore_check.check(task)
-        except PermanentError as error:
+        except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from backup_avro.errors import ConfigError, RefusedError, TimedOutError
+from backup_avro.errors import ConfigError, RefusedError
 from sink.source.client_config import Value
 from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_plan, restore_words
 from spark_jobs.produce import fence
-from spark_jobs.progress import PlanState, Progress, State
-from spark_jobs.restore_rivals import short
+from spark_jobs.progress import LostEndError, PlanState, Progress, State
+from spark_jobs.restore_rivals import short, unfinished
 from spark_jobs.restore_target import Target
 
 _FENCES_AT_ONCE: Final = 8
@@ -72,13 +72,15 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     restore_words.say(target, begun, state)
     tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
     fence_all(target.props, [state])
-    found = _what_is_known(target)
-    there = {name for name, item in target.look(state.targets).items() if item.topic_id == state.targets[name]}
+    found = _what_is_known(target, tell)
+    # One without an id was about to be made.
+    looked = target.look(state.targets)
+    there = {name for name, item in looked.items() if state.targets[name] in {item.topic_id, ""}}
     before = {name: own for name, own in state.before.items() if name in there}
     configs = {name: own for name, own in state.configs.items() if name in there}
     refused = put_back(target, before)
-    for topic, own in configs.items():
-        refused[topic] = target.set_config(topic, restore_plan.own_again(own))
+    again = {topic: target.set_config(topic, restore_plan.own_again(own)) for topic, own in configs.items()}
+    refused |= _still(target, again, restore_plan.LOADING)
     refused = {topic: why for topic, why in refused.items() if why}
     if not refused:
         restore_words.say(target, state, replace(state, state=State.ABANDONED))
@@ -96,26 +98,45 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     )
 
 
-def _what_is_known(target: Target) -> Progress:
-    """Return all progress; if a transaction of another restore stays open, what there is before it: it is only told."""
+def _what_is_known(target: Target, tell: Callable[[str], None]) -> Progress:
+    """Return all progress; if a transaction stays open, what there is before it: it is only told."""
     try:
         return target.progress(settled=True)
-    except TimedOutError:
+    except LostEndError as error:
+        tell(f"{error.args[0]}; what comes after that is not counted")
         return target.progress(settled=False)
 
 
 def put_back(target: Target, before: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Set topics that were appended to as they were `before`; return by topic what the cluster refuses, and why."""
-    return {name: target.set_config(name, restore_append.put_back(own)) for name, own in before.items()}
+    """Set topics that were appended to as they were `before`; return by topic what the cluster refuses, and why.
+
+    What somebody has set otherwise since, because the cluster refused it, is left as it is.
+    """
+    refused = {name: target.set_config(name, restore_append.put_back(own)) for name, own in before.items()}
+    return _still(target, refused, restore_append.HELD)
+
+
+def _still(
+    target: Target, refused: Mapping[str, Mapping[str, str]], ours: Mapping[str, str]
+) -> dict[str, Mapping[str, str]]:
+    """Return what was refused of settings that are as a restore has set them, `ours`."""
+    now_set = target.set_on(name for name, why in refused.items() if why)
+    return {
+        name: {key: reason for key, reason in why.items() if now_set[name].get(key) == ours.get(key)}
+        for name, why in refused.items()
+    }
 
 
 def put_back_again(target: Target, before: Mapping[str, Mapping[str, str]]) -> None:
     """Do it once more where a run has held a topic off that did not know yet that it was not in charge any more.
 
-    After the word that ends the restore: whoever does so later finds that word, and takes it back himself.
+    After the word that ends the restore: whoever does so later finds that word, and takes it back himself. What another
+    restore holds off by now is left to that one.
     """
-    now_set = target.set_on(before) if before else {}
-    put_back(target, {name: before[name] for name, config in now_set.items() if restore_append.held(config)})
+    held = {name: before[name] for name, config in target.set_on(before).items() if restore_append.held(config)}
+    ids = {name: topic.topic_id for name, topic in target.look(held).items()}
+    wanted = {topic for state in unfinished(target.plans()) for topic in state.targets.values()}
+    put_back(target, {name: held[name] for name, topic_id in ids.items() if topic_id not in wanted})
 
 
 def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:

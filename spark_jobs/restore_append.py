@@ -19,7 +19,7 @@ _KEPT: Final = frozenset({"retention.ms", "retention.bytes", "message.timestamp.
 
 
 #: What does not depend on what is appended.
-_HELD: Final[Mapping[str, str]] = {
+HELD: Final[Mapping[str, str]] = {
     **{key: LOADING[key] for key in sorted(_KEPT)},
     "min.compaction.lag.ms": _LONG_MAX,
     "max.compaction.lag.ms": _LONG_MAX,
@@ -29,12 +29,12 @@ _LIMIT: Final = "max.message.bytes"
 
 def config_meanwhile(plan: TopicPlan) -> dict[str, str]:
     """Return what is set while records are appended: nothing is compacted, deleted or refused for its age or size."""
-    return {**_HELD, _LIMIT: plan.loading_config()[_LIMIT]}
+    return {**HELD, _LIMIT: plan.loading_config()[_LIMIT]}
 
 
 def put_back(before: Mapping[str, str]) -> dict[str, str | None]:
     """Return what makes the config as it was; `before` is what was set on the topic itself. None: drop the key."""
-    return {key: before.get(key) for key in (*_HELD, _LIMIT)}
+    return {key: before.get(key) for key in (*HELD, _LIMIT)}
 
 
 def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
 
 def held(config: Mapping[str, str]) -> bool:
     """Whether a topic is configured as long as records are appended to it."""
-    return all(config.get(key) == value for key, value in _HELD.items())
+    return all(config.get(key) == value for key, value in HELD.items())
 
 
 def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
@@ -55,7 +55,7 @@ def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:
             raise RefusedError(
                 f"topic {name} is configured as restores leave it that are ended from outside: nothing in it is "
                 "compacted or deleted",
-                remedy=f"set {', '.join(sorted((*_HELD, _LIMIT)))} as they should be, then give the command again",
+                remedy=f"set {', '.join(sorted((*HELD, _LIMIT)))} as they should be, then give the command again",
             )
 
 

@@ -14,7 +14,7 @@ from backup_avro.errors import RefusedError
 from spark_jobs import progress as marks
 from spark_jobs import restore_append, restore_plan, restore_prepare, restore_rivals, restore_words
 from spark_jobs.progress import PlanState, State
-from spark_jobs.restore_abandon import fence_all, put_back, put_back_again
+from spark_jobs.restore_abandon import fence_all, put_back_again
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import TargetTopic
 from spark_jobs.restore_prepare import Prepared
@@ -51,12 +51,14 @@ class Charge:
         if self._plan.append:
             return self._begin_to_append()
         existing = self._prepared.targets
-        if not existing:
-            return self._begin_whole(brokers, note)
-        was = self._target.set_on(existing)
+        was = self._target.set_on(existing) if existing else {}
         self.say(State.BEGUN, existing)
         try:
             self._refuse_if_met(existing)
+        except RefusedError:
+            self._let_go(existing)  # nothing was changed yet
+            raise
+        try:
             return self._begin_whole(brokers, note)
         except OvertakenError:
             raise  # somebody else loads into them
@@ -160,7 +162,7 @@ class Charge:
             # already, nobody else will.
             state = self._target.plans().plans.get(self._plan.hash)
             if state is None or not state.unfinished:
-                put_back(self._target, self.before)
+                put_back_again(self._target, self.before)
             raise
 
     def say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
@@ -171,7 +173,8 @@ class Charge:
             state=state,
             generation=self._plan.generation,
             basis=dict(self._plan.basis),
-            targets={name: item.topic_id for name, item in targets.items()},
+            # Of a topic that is about to be made, there is no more than the name.
+            targets={topic.target: _id_of(targets, topic.target) for topic in self._plan.topics},
             sources={topic.source.topic_id: topic.source.partitions for topic in self._plan.topics},
             merged=self.merged,
             at=self._now(),
@@ -186,9 +189,19 @@ class Charge:
         """Raise OvertakenError if this run is not in charge any more."""
         restore_words.refuse_if_overtaken(self._target, self._plan.hash, [self._last])
 
-    def finish(self, targets: Mapping[str, TargetTopic], tasks: Iterable[str]) -> None:
-        """Say that it came to its end, and let what is known of its tasks, by key, be forgotten."""
-        self.say(State.FINISHED, targets)
+    def spoil(self) -> None:
+        """Say that nobody may go on with what there is: it is not known."""
+        assert self._last is not None
+        word = replace(self._last, state=State.BEGUN)
+        restore_words.say(self._target, self._last, word)
+        self._last = word
+
+    def let_go(self, tasks: Iterable[str]) -> None:
+        """After the end: look once more that no config is held off, and forget what is known of tasks, by key."""
         put_back_again(self._target, self.before)
         assert self._last is not None
         marks.forget_tasks(self._target.props, self._last, tasks)
+
+
+def _id_of(targets: Mapping[str, TargetTopic], name: str) -> str:
+    return targets[name].topic_id if name in targets else ""

@@ -34,7 +34,7 @@ class TargetChangedError(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What one task put there, from the target's offset `first` on. `what` names it for people.
+    """What one task put there, from the target's offset `first` to `last`. `what` names it for people.
 
     `page` is the last page of the task's offset map.
     """
@@ -43,12 +43,13 @@ class Expected:
     records: int
     hash: str
     first: int
+    last: int
     page: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
-    """Read the target's partition from `start` to `end`, its high watermark.
+    """Read the target's partition from `start` to `end`, which is not read any more.
 
     Unless `shared`, there is nothing in it but what one task has put there, or nothing at all. `among_others`: records
     that no task has put there are none of ours.
@@ -86,7 +87,7 @@ class Checked:
         return self.records == self.expected_records and self.hash == self.expected_hash
 
 
-_NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, page=None)
+_NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, last=-1, page=None)
 
 
 def check(task: CheckTask) -> list[Checked]:

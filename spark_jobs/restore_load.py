@@ -151,6 +151,7 @@ class _Attempt:
             if transaction.due():
                 done = transaction.commit()
                 self.committed = sum(done.next_offsets.values())
+                time.sleep(transaction.ahead_seconds())
                 transaction = None
         return done if transaction is None else transaction.commit()
 

@@ -31,19 +31,25 @@ def unfinished(found: Progress) -> list[PlanState]:
 def refuse(rivals: Iterable[PlanState], plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> None:
     """Raise RefusedError for the first of `rivals`, which want some of the plan's topics, that can't be given up."""
     for state in rivals:
-        shared = sorted(name for name, target in targets.items() if state.targets.get(name) == target.topic_id)
+        shared = sorted(name for name, target in targets.items() if state.targets.get(name) in {target.topic_id, ""})
         noted = state.before or state.configs.keys() - targets.keys()
         if noted or (plan.append and shared):
             names = shared or sorted(state.targets)
-            ids = {name: target.topic_id for name, target in targets.items()}
-            mine = {topic.target for topic in plan.topics} & state.targets.keys()
-            lives = all(ids.get(name) == state.targets[name] for name in mine)
-            # Into a topic that is gone or was made anew since, nobody can go on.
-            finish = "give its command again to finish it, or " if lives else ""
             raise RefusedError(
                 f"an earlier restore into {', '.join(names)}, from generation {state.generation}, did not end",
-                remedy=f"{finish}give it up with `tandem restore abandon {short(state.plan)}`",
+                remedy=_to_finish(state, plan, targets)
+                + f"give it up with `tandem restore abandon {short(state.plan)}`",
             )
+
+
+def _to_finish(state: PlanState, plan: RestorePlan, targets: Mapping[str, TargetTopic]) -> str:
+    """Return what finishes another restore; nothing does if a topic is gone or another one by now, or unknown."""
+    ids = {name: target.topic_id for name, target in targets.items()}
+    shared = {topic.target for topic in plan.topics} & state.targets.keys()
+    if state.state is State.BEGUN or any(ids.get(name) != state.targets[name] for name in shared):
+        return ""
+    rest = " if its other topics are still there" if state.targets.keys() - shared else ""
+    return f"give its command again to finish it{rest}, or "
 
 
 def refuse_if_mixed(found: Progress, given_up: Iterable[PlanState], targets: Mapping[str, TargetTopic]) -> None:

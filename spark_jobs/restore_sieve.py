@@ -18,8 +18,9 @@ from backup_avro.varint import encode_long
 from spark_jobs.read import Body
 from spark_jobs.restore_shape import Shape
 
-#: Records of a merged task that are put together before they are sent.
+#: Records, and their bytes, of a merged task that are put together before they are sent.
 _UNIT_RECORDS: Final = 20_000
+_UNIT_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,22 +106,23 @@ class Sieve:
                     yield span[2], data[span[6] : span[7]]
 
     def merged(self, sources: Mapping[int, Iterable[Body]], *, unit_records: int = _UNIT_RECORDS) -> Iterator[Unit]:
-        """Yield units of several source partitions' bodies, of about `unit_records` records."""
+        """Yield units of several source partitions' bodies, of about `unit_records` records, fewer large ones."""
         heads = heapq.merge(*(self._records(number, bodies) for number, bodies in sorted(sources.items())), key=_order)
         into: dict[int, _Gathered] = {}
         next_offsets: dict[int, int] = {}
-        taken = left_out = 0
+        taken = size = left_out = 0
         for record in heads:
             next_offsets[record.partition] = record.offset + 1
             taken += 1
+            size += len(record.content)
             if record.content:
                 number = record.partition % self.count if record.key is None else self._of_key(record)
                 into.setdefault(number, _Gathered()).add_renumbered(record)
             else:
                 left_out += 1
-            if taken >= unit_records:
+            if taken >= unit_records or size >= _UNIT_BYTES:
                 yield _unit(into, next_offsets, left_out)
-                into, next_offsets, taken, left_out = {}, {}, 0, 0
+                into, next_offsets, taken, size, left_out = {}, {}, 0, 0, 0
         if taken:
             yield _unit(into, next_offsets, left_out)
 

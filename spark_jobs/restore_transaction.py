@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
 
 from backup_avro.errors import DamagedError
 from sink.object_store import ObjectStore
@@ -71,10 +70,6 @@ def _runs(origins: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]
         offsets = [offset for _, offset in items]
         runs.append((partition, offsets[0], offsets[-1], len(offsets)))
     return runs
-
-
-#: Longest wait for the rate at once; brokers abort transactions that are open for minutes.
-_LONGEST_PAUSE_S: Final = 30.0
 
 
 class Transaction:
@@ -166,11 +161,15 @@ class Transaction:
             base += records
 
     def _slow_down(self) -> None:
-        pace = self._task.pace
-        if pace.bytes_per_second is not None:
-            ahead = self._sent / pace.bytes_per_second - (self._clock() - self._began)
-            if ahead > 0:
-                time.sleep(min(ahead, _LONGEST_PAUSE_S))
+        """Wait for the rate, but not for long: brokers abort transactions that are open for minutes."""
+        room = self._task.pace.commit_seconds - (self._clock() - self._began)
+        if room > 0:
+            time.sleep(min(self.ahead_seconds(), room))
+
+    def ahead_seconds(self) -> float:
+        """Return how long to wait before anything else is sent, so that the rate is kept."""
+        rate = self._task.pace.bytes_per_second
+        return 0.0 if rate is None else max(0.0, self._sent / rate - (self._clock() - self._began))
 
     def due(self) -> bool:
         """Whether it is large or old enough to be committed."""

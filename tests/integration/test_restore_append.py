@@ -14,13 +14,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from test_restore import Case, CrashAt, CrashError, Do, read_all, rows_of
 
-from backup_avro.errors import ConfigError, RefusedError, TimedOutError
+from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.record import Record
 from controller.sandbox.kafka import KafkaServer
 from sink.source.cluster import ClusterAdmin
 from spark_jobs import progress as marks
 from spark_jobs import restore_rivals, restore_words
-from spark_jobs.progress import PlanState, Progress, State
+from spark_jobs.progress import LostEndError, PlanState, Progress, State
 from spark_jobs.restore_abandon import abandon
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming
@@ -161,7 +161,7 @@ def test_a_run_that_is_given_up_ends(case: Case, live: str) -> None:
     def give_up() -> None:
         abandon(case.target, _unfinished(case, live).plan)
 
-    with pytest.raises(RefusedError, match="another run has taken over this restore, or ended it"):
+    with pytest.raises(OvertakenError):
         case.restore(Options(append=True), Do("loading", give_up))
     assert case.target.set_on([live])[live] == config
     assert _restored(case, live, 0) == _restored(case, live, 1) == []
@@ -258,13 +258,15 @@ def test_a_transaction_that_nobody_ends(case: Case, live: str, monkeypatch: pyte
     assert producer.flush(30) == 0
     monkeypatch.setattr(marks, "SETTLE_S", 2.0)
     try:
-        with pytest.raises(TimedOutError, match=rf"{marks.TOPIC}-3: a transaction that began at offset \d+ ") as held:
+        with pytest.raises(LostEndError, match=rf"{marks.TOPIC}-3: a transaction that began at offset \d+ ") as held:
             case.target.progress(settled=True)
         assert "--partition 3 --start-offset" in str(held.value)
-        done = abandon(case.target, _unfinished(case, live).plan)
+        told: list[str] = []
+        done = abandon(case.target, _unfinished(case, live).plan, told.append)
     finally:
         producer.abort_transaction(30)
     assert done.put_back == (live,)
+    assert "is not counted" in told[-1]
     assert case.target.set_on([live])[live] == config
 
 

@@ -203,7 +203,16 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
         partition=0,
         start=0,
         end=end,
-        expected=(Expected(what="it", records=loaded.records, hash=loaded.strands[0].hash, first=0, page=loaded.page),),
+        expected=(
+            Expected(
+                what="it",
+                records=loaded.records,
+                hash=loaded.strands[0].hash,
+                first=0,
+                last=loaded.strands[0].last,
+                page=loaded.page,
+            ),
+        ),
         among_others=False,
         shared=False,
         store=task.store,

@@ -1,6 +1,6 @@
 """`python -m kills --kills 30`: two restores on a real broker, half of the kills in each.
 
-Exit code 3: the target is not the same. 1: void, the broker has lost the end of a transaction.
+Exit code 3: the target is not the same. 4: void, the broker has lost the end of a transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from controller.sandbox.kafka import KafkaServer
 from kills.campaign import SOURCES, Campaign, VoidError, WrongError
 
-VOID, WRONG = 1, 3
+WRONG, VOID = 3, 4
 
 
 def main() -> int:

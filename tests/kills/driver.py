@@ -60,7 +60,7 @@ def main() -> None:
             batch_bytes=5_000,
             compression=Compression.NONE,
             in_flight_bytes=0,
-            commit_seconds=0.2,
+            commit_seconds=4.0,  # so much of the waiting for the rate is in open transactions
             answer_seconds=20.0,
         ),
         # Half a minute for the whole of it, if nothing is killed.

@@ -13,6 +13,7 @@ from kafka.partitioner.default import murmur2 as reference_murmur2
 from backup_avro.record import Record, decode_body, encode
 from sink.transcode.batch import Compression
 from sink.transcode.reverse import build_batches
+from spark_jobs import restore_sieve
 from spark_jobs.partitioner import Partitioner, chooser, murmur2
 from spark_jobs.read import Body
 from spark_jobs.restore_latest import Ascending, newest
@@ -154,6 +155,14 @@ def test_keys_go_where_they_belong(records: list[Record], partitioner: Partition
     for number, items in written.items():
         assert items == [item for item in numbered if (5 % 3 if item.key is None else choose(item.key)) == number]
     assert sum(map(len, written.values())) == len(numbered)
+
+
+def test_merged_units_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many records: all of a unit goes in one transaction, which brokers don't leave open for long."""
+    monkeypatch.setattr(restore_sieve, "_UNIT_BYTES", 10_000)
+    items = [Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(4000)) for n in range(9)]
+    units = list(Sieve(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies(items)}))
+    assert [len(_flat([unit])[0]) for unit in units] == [3, 3, 3]
 
 
 @given(st.lists(_RECORDS, min_size=2, max_size=3), st.data())

@@ -1,0 +1,181 @@
+"""How runs of a restore end: what they say, what they leave, and what stands in their way, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+from build_backup import Backup, TopicSpec, records
+from confluent_kafka import Producer
+from test_restore import Case, CrashAt, CrashError, Do
+from test_restore_append import _backup, _unfinished, case, live
+
+from backup_avro.errors import RefusedError
+from sink.source.cluster import ClusterAdmin
+from sink.source.errors import ClusterRequestError, ClusterTransientError
+from spark_jobs import progress as marks
+from spark_jobs import restore_rivals, restore_tidy
+from spark_jobs.progress import LostEndError, State
+from spark_jobs.restore_abandon import abandon
+from spark_jobs.restore_choice import Options
+from spark_jobs.restore_plan import Naming, RestorePlan
+from spark_jobs.restore_words import OvertakenError
+
+if TYPE_CHECKING:
+    from conftest import TopicMaker
+
+__all__ = ["case", "live"]
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+Change = Mapping[str, str | None]
+
+
+class Heard(Do):
+    """Also keeps what is said of a run that did not come to its end: whether its command goes on with it."""
+
+    def __init__(self, phase: str, action: Callable[[], object]) -> None:
+        super().__init__(phase, action)
+        self.goes_on: list[bool] = []
+
+    def unfinished(self, plan: RestorePlan, *, wrong: bool = False) -> None:
+        """Keep it."""
+        assert plan.append
+        self.goes_on.append(not wrong)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_what_waits_for_somebody_is_said_and_nothing_else(case: Case, live: str) -> None:
+    """A run that stumbles says what goes on with it; one that was given up says that, whatever made it stumble."""
+    _backup(case, live)
+    stumbles = Heard("verifying", lambda: _raise(ClusterTransientError("away")))
+    with pytest.raises(ClusterTransientError):
+        case.restore(Options(append=True), stumbles)
+    assert stumbles.goes_on == [True]
+
+    def give_up() -> None:
+        abandon(case.target, _unfinished(case, live).plan)
+        raise ClusterTransientError("away")
+
+    given_up = Heard("verifying", give_up)
+    with pytest.raises(OvertakenError):
+        case.restore(Options(append=True), given_up)
+    assert given_up.goes_on == []
+
+
+def test_nobody_goes_on_where_a_transaction_has_lost_its_end(case: Case, live: str) -> None:
+    """A part of it may be in the topic for good: to go on would put that there twice."""
+    _backup(case, live)
+    config = case.target.set_on([live])[live]
+    stuck = Heard("verifying", lambda: _raise(LostEndError("stuck")))
+    with pytest.raises(LostEndError):
+        case.restore(Options(append=True), stuck)
+    assert stuck.goes_on == [False]
+    with pytest.raises(RefusedError, match="did not end") as refused:
+        case.restore(Options(append=True))
+    assert "abandon" in str(refused.value)
+    assert "to finish it" not in str(refused.value)
+    abandon(case.target, _unfinished(case, live).plan)
+    assert case.target.set_on([live])[live] == config
+
+
+def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, with what it was; set to what the cluster takes, it is left so, and the restore is given up."""
+    _backup(case, live)
+    with pytest.raises(CrashError):
+        case.restore(Options(append=True), CrashAt("verifying"))
+    plan = _unfinished(case, live).plan
+    alter = ClusterAdmin.alter_config
+
+    def strict(admin: ClusterAdmin, topic: str, changes: Change) -> None:
+        if changes.get("retention.ms") == "86400000":
+            raise ClusterRequestError("a day is too long")
+        alter(admin, topic, changes)
+
+    monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
+    done = abandon(case.target, plan)
+    assert {name: dict(why) for name, why in done.refused.items()} == {live: {"retention.ms": "a day is too long"}}
+    assert _unfinished(case, live).plan == plan, "not given up yet"
+    case.admin.alter_config(live, {"retention.ms": "7200000"})
+    assert abandon(case.target, plan).refused == {}
+    assert case.target.set_on([live])[live]["retention.ms"] == "7200000"
+    assert "min.compaction.lag.ms" not in case.target.set_on([live])[live]
+    assert [state.state for state in case.states() if live in state.targets] == [State.ABANDONED]
+
+
+def test_tidying_up_does_not_make_it_a_failure(case: Case, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report comes, and says what went wrong after the end."""
+    _backup(case, live)
+    monkeypatch.setattr(restore_tidy, "tidy", lambda *_, **__: _raise(ClusterTransientError("the broker is away")))
+    report = case.restore(Options(append=True))
+    assert report.mismatches == ()
+    [topic] = report.topics
+    assert any("has ended well" in note and "the broker is away" in note for note in topic.notes)
+
+
+def test_others_may_have_transactions_open_for_long(case: Case, live: str) -> None:
+    """The check of what was appended does not wait for what was written after it."""
+    _backup(case, live)
+    name = {"bootstrap.servers": case.kafka.bootstrap, "transactional.id": f"{live}-open"}
+    producer = Producer({**name, "transaction.timeout.ms": 600_000})
+    producer.init_transactions(30)
+
+    def write() -> None:
+        producer.begin_transaction()
+        for number in (0, 1):
+            producer.produce(live, key=b"other", value=b"theirs", partition=number)
+        assert producer.flush(30) == 0
+
+    report = case.restore(Options(append=True), Do("verifying", write))
+    producer.abort_transaction(30)
+    assert (report.mismatches, report.records) == ((), 600)
+    assert report.check_seconds < 60
+
+
+def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
+    case: Case, make_topic: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even back: the config is the other one's by then. And nothing of him stands in anybody's way."""
+    topic = make_topic(partitions=1)
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=1)])
+    backup.commit(records(topic, 0, range(20)))
+    backup.complete()
+    changed: list[str] = []
+    monkeypatch.setattr(ClusterAdmin, "alter_config", lambda _, name, __: changed.append(name))
+
+    monkeypatch.setattr(restore_rivals, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
+    with pytest.raises(RefusedError, match="at the same time"):
+        case.restore(Options())
+    assert changed == []
+    assert [state.state for state in case.states() if topic in state.targets] == [State.ABANDONED]
+
+
+def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is known from before the first: the same command goes on, or giving it up names what is left."""
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=1)])
+    backup.commit(records(topic_name, 0, range(20)))
+    backup.complete()
+    target = f"{topic_name}.restored"
+    create = ClusterAdmin.create_topic
+
+    def create_and_die(admin: ClusterAdmin, name: str, **settings: object) -> None:
+        create(admin, name, **settings)  # type: ignore[arg-type]  # passed on as they are
+        if name == target and not settings.get("only_ask"):
+            raise CrashError
+
+    monkeypatch.setattr(ClusterAdmin, "create_topic", create_and_die)
+    options = Options(naming=Naming(suffix=".restored"))
+    with pytest.raises(CrashError):
+        case.restore(options)
+    monkeypatch.undo()
+    state = _unfinished(case, target)
+    assert (state.state, dict(state.targets)) == (State.BEGUN, {target: ""})
+    with pytest.raises(RefusedError, match="did not end"):
+        case.restore(Options(naming=Naming(suffix=".restored"), append=True))
+    assert abandon(case.target, state.plan).stay == (target,)
+    assert case.restore(options).mismatches == ()
+    assert marks.TOPIC not in case.target.look([target])

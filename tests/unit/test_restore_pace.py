@@ -1,0 +1,124 @@
+"""The rate of a restore: kept on average, and never by leaving a transaction open for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from backup_avro.record import Record, encode
+from sink.object_store import StoreSettings
+from sink.transcode.batch import Compression
+from spark_jobs import restore_transaction
+from spark_jobs.cluster import Cluster
+from spark_jobs.progress import TaskProgress
+from spark_jobs.read import Body, StoreAddress
+from spark_jobs.restore_sieve import Chunk, Unit
+from spark_jobs.restore_task import LoadTask, Pace, Source
+from spark_jobs.restore_transaction import Transaction
+
+_SIZE = 1000
+
+
+class Clock:
+    """Time passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds so far."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let them pass."""
+        assert seconds >= 0
+        self.now += seconds
+
+
+class Taken:
+    """A batch that the broker has."""
+
+    def __init__(self, records: int, size: int) -> None:
+        self.records, self.size = records, size
+
+    def base_offset(self, timeout_s: float) -> int:
+        """Say where it is."""
+        assert timeout_s > 0
+        return 0
+
+
+class Broker:
+    """A producer whose broker takes all at once."""
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+    def append(self, topic: str, partition: int, data: bytes, records: int) -> Taken:
+        """Take a batch."""
+        assert (topic, partition) == ("t", 0)
+        return Taken(records, len(data))
+
+    def send(self, topic: str, partition: int, *, key: bytes, value: bytes) -> None:
+        """Take the progress."""
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+
+def _task(pace: Pace) -> LoadTask:
+    return LoadTask(
+        plan="ab" * 32,
+        run="r",
+        pair="p",
+        restore=None,
+        topic="t",
+        topic_id="id-s",
+        sources=(Source(partition=0, slices=()),),
+        target="t",
+        target_topic_id="id-t",
+        transactional_id="x",
+        store=StoreAddress(root="file:///nowhere", settings=StoreSettings()),
+        cluster=Cluster(props={}),
+        spread=16,
+        pace=pace,
+    )
+
+
+_NOTHING = TaskProgress(
+    plan="ab" * 32,
+    topic_id="id-s",
+    task=0,
+    target="t",
+    target_topic_id="id-t",
+    next_offsets={},
+    strands={},
+    tombstones=0,
+    null_keys=0,
+    left_out=0,
+    page=None,
+    rows=(),
+)
+
+
+def _unit(records: int) -> Unit:
+    items = [
+        Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(_SIZE)) for n in range(records)
+    ]
+    body = Body(body=b"".join(encode(item) for item in items), records=records, first=0)
+    return Unit(chunks=(Chunk(body=body, target=0),), next_offsets={0: -1})
+
+
+@pytest.mark.parametrize(("rate", "open_for"), [(10_000.0, 5.0), (100_000.0, 1.0), (None, 0.0)])
+def test_a_transaction_is_not_open_for_long(
+    monkeypatch: pytest.MonkeyPatch, rate: float | None, open_for: float
+) -> None:
+    """A hundred batches of a kilobyte; what is left to wait for the rate is waited for after the commit."""
+    clock = Clock()
+    monkeypatch.setattr(restore_transaction.time, "sleep", clock.sleep)
+    pace = Pace(batch_bytes=_SIZE, compression=Compression.NONE, bytes_per_second=rate, commit_seconds=5.0)
+    transaction = Transaction(Broker(), _task(pace), _NOTHING, clock)  # type: ignore[arg-type]  # stands in for one
+    transaction.add(_unit(100))
+    assert clock.now == pytest.approx(open_for, rel=0.15)
+    transaction.commit()
+    left = transaction.ahead_seconds()
+    whole = 0.0 if rate is None else 100 * _SIZE / rate
+    assert clock.now + left == pytest.approx(whole, rel=0.15)
