@@ -77,6 +77,7 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+@pytest.mark.slow
 def test_a_job_that_is_killed_is_run_again(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
     """With its JVM and its workers. What they left is in no chain; the next job reads what is missing."""
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)

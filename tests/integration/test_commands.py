@@ -245,6 +245,7 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert taken["generations"][-1]["reason"] == "asked to take the next turn: manual failover"
 
 
+@pytest.mark.slow
 def test_a_pause_from_its_begin_to_a_copy_that_is_built_anew(pair: Pair) -> None:
     """The Active dies in a pause: CRITICAL, and nobody takes over before `resume`. Then the survivor builds anew."""
     pair.run("a")

@@ -623,6 +623,7 @@ def test_a_pin_is_held_meanwhile(case: Case, topic_name: str) -> None:
     assert pins.list_pins(case.store, PAIR) == []
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_in_mid_load(
     case: Case, topic_name: str, own_kafka: Callable[..., KafkaServer], tmp_path: Path
 ) -> None:

@@ -199,7 +199,7 @@ def test_the_same_command_beside_a_run_that_has_loaded(case: Case, live: str) ->
     assert grown <= 600 + 4, "300 in each of two partitions, and the markers of their transactions"
 
 
-@pytest.mark.parametrize("change", ["trimmed", "compacted"])
+@pytest.mark.parametrize("change", ["trimmed", pytest.param("compacted", marks=pytest.mark.slow)])
 def test_an_earlier_run_does_not_take_what_happened_since_for_its_own_fault(case: Case, live: str, change: str) -> None:
     """The later one has ended it, and the topic went on: what is missing by now is no mismatch of the earlier one."""
     _backup(case, live)

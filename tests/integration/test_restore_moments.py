@@ -1,4 +1,4 @@
-"""Restores as of a hundred random moments of a real pair, over a handover and after retention."""
+"""Restores as of random moments of a real pair, over a handover and after retention."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
-def test_a_hundred_moments(
-    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession
+@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_random_moments(
+    kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker, spark: SparkSession, count: int
 ) -> None:
     """Of two generations, at commits and at marks between; three into the broker; all once more after retention."""
     topic = make_topic(partitions=PARTITIONS, config=CLEANED)
@@ -47,10 +48,11 @@ def test_a_hundred_moments(
     begin = pair.generation(1)
     assert begin is not None
     assert begin.completed_at is not None
-    for number in range(40):
+    rounds = 15 + count // 4
+    for number in range(rounds):
         writer.round()
         time.sleep(rng.random() * 0.5)
-        if number == 15:
+        if number == rounds // 3:
             pair.activate("b", 2)
     pair.wait("generation 1 is sealed", lambda: (found := pair.generation(1)) and found.sealed)
     ends = {(topic, partition): 0 for partition in range(PARTITIONS)}
@@ -59,7 +61,7 @@ def test_a_hundred_moments(
     pair.wait("all is committed", lambda: pair.covered(ends))
 
     store, now = mirrored(pair), now_ms(pair.store)
-    moments = [rng.randint(begin.completed_at, now) for _ in range(100)]
+    moments = [rng.randint(begin.completed_at, now) for _ in range(count)]
     reached = [check(store, pair.name, writer, at) for at in moments]
     commits = {moment.at for state in ChainReader(store, pair.name).refresh() for moment in state.moments}
     assert len(set(reached) & commits) > 2

@@ -318,6 +318,7 @@ def _command(pid: int) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_two_sandboxes_and_a_lost_port(tmp_path: Path, make_topic: Callable[..., str]) -> None:
     """Two run side by side and know nothing of each other; one whose ports somebody took moves with its data."""
     with Sandbox(tmp_path / "one", attached=True) as one, Sandbox(tmp_path / "two", attached=True) as two:
