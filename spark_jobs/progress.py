@@ -353,8 +353,8 @@ class ProgressReader:
     def catch_up(self, *, settled: bool = True) -> Progress:
         """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
-        Open transactions are waited for: fence those that nobody else will end. Raises TimedOutError if they stay,
-        ClusterTransientError.
+        Open transactions are waited for: fence those that nobody else will end. Raises LostEndError if one stays,
+        TimedOutError if the broker is slow, ClusterTransientError.
         """
         places = [Place(TOPIC, number) for number in self._next]
         ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)

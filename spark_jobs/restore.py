@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -156,12 +156,10 @@ class _Run:
         try:
             report = self._carried_out()
         except LostEndError:
-            with suppress(TandemError):
-                self._charge.spoil()
-            self._told.unfinished(self._plan, wrong=True)
+            self._tell_unless_overtaken(self._charge.spoil, wrong=True)
             raise
         except Exception:
-            self._tell_unless_overtaken()
+            self._tell_unless_overtaken(self._charge.stand_by)
             raise
         except BaseException:
             if self._charge.said:
@@ -171,17 +169,17 @@ class _Run:
             self._told.unfinished(self._plan, wrong=True)
         return report
 
-    def _tell_unless_overtaken(self) -> None:
+    def _tell_unless_overtaken(self, find_out: Callable[[], None], *, wrong: bool = False) -> None:
         """Raise OvertakenError if that is why it ended: then nothing of it waits for anybody."""
         if not self._charge.said:
             return
         try:
-            self._charge.stand_by()
+            find_out()
         except OvertakenError:
             raise
         except TandemError:
             pass  # there is nobody to ask
-        self._told.unfinished(self._plan)
+        self._told.unfinished(self._plan, wrong=wrong)
 
     def _carried_out(self) -> Report:
         resumes = self._prepared.resumes
@@ -444,7 +442,7 @@ class _Run:
     def _tidy(self, keys: Sequence[str]) -> None:
         """Do what is left to do for a restore that has ended well. What goes wrong here does not make it a failure."""
         try:
-            self._charge.let_go(keys)
+            self._charge.tidy(keys)
             restore_tidy.tidy(self._target, now=self._now())
         except TandemError as error:
             for notes in self._notes.values():

@@ -120,7 +120,8 @@ def _still(
     target: Target, refused: Mapping[str, Mapping[str, str]], ours: Mapping[str, str]
 ) -> dict[str, Mapping[str, str]]:
     """Return what was refused of settings that are as a restore has set them, `ours`."""
-    now_set = target.set_on(name for name, why in refused.items() if why)
+    names = [name for name, why in refused.items() if why]
+    now_set = target.set_on(names) if names else {}
     return {
         name: {key: reason for key, reason in why.items() if now_set[name].get(key) == ours.get(key)}
         for name, why in refused.items()
@@ -133,7 +134,10 @@ def put_back_again(target: Target, before: Mapping[str, Mapping[str, str]]) -> N
     After the word that ends the restore: whoever does so later finds that word, and takes it back himself. What another
     restore holds off by now is left to that one.
     """
-    held = {name: before[name] for name, config in target.set_on(before).items() if restore_append.held(config)}
+    now_set = target.set_on(before) if before else {}
+    held = {name: before[name] for name, config in now_set.items() if restore_append.held(config)}
+    if not held:
+        return
     ids = {name: topic.topic_id for name, topic in target.look(held).items()}
     wanted = {topic for state in unfinished(target.plans()) for topic in state.targets.values()}
     put_back(target, {name: held[name] for name, topic_id in ids.items() if topic_id not in wanted})

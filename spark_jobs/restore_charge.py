@@ -133,6 +133,8 @@ class Charge:
     def _refuse_if_met(self, targets: Mapping[str, TargetTopic]) -> None:
         """Raise RefusedError if another restore has come since this was planned, or this one was begun elsewhere."""
         ids = {item.topic_id for item in targets.values()}
+        if not ids:
+            return  # there is nothing yet that anybody else could want
         known = self._prepared.found
         if self._last is not None:
             known = replace(known, plans={**known.plans, self._plan.hash: self._last})
@@ -160,9 +162,7 @@ class Charge:
         except OvertakenError:
             # Who is in charge by now puts it back when he ends, and looks once more after that. If he has ended
             # already, nobody else will.
-            state = self._target.plans().plans.get(self._plan.hash)
-            if state is None or not state.unfinished:
-                put_back_again(self._target, self.before)
+            put_back_again(self._target, self.before)
             raise
 
     def say(self, state: State, targets: Mapping[str, TargetTopic]) -> None:
@@ -196,7 +196,7 @@ class Charge:
         restore_words.say(self._target, self._last, word)
         self._last = word
 
-    def let_go(self, tasks: Iterable[str]) -> None:
+    def tidy(self, tasks: Iterable[str]) -> None:
         """After the end: look once more that no config is held off, and forget what is known of tasks, by key."""
         put_back_again(self._target, self.before)
         assert self._last is not None

@@ -106,7 +106,7 @@ class _Attempt:
     def run(self) -> Loaded:
         task = self._task
         if not any(source.slices for source in task.sources):
-            return loaded(_fresh(task), topic=task.topic, sources=task.partitions, resumed=0)
+            return loaded(nothing_yet(task), topic=task.topic, sources=task.partitions, resumed=0)
         props = task.cluster.props
         with marks.following(props, View.PLANS, partitions=[marks.PLANS_PARTITION], only=task.plan) as plans:
             # Looked at before opening the id too: who is no longer in charge must not fence who is.
@@ -132,7 +132,7 @@ class _Attempt:
         with marks.following(task.cluster.props, View.COMMITTED, partitions=where, only=task.plan) as follower:
             found = follower.catch_up().tasks.get(task.key)
         if found is None or found.target_topic_id != task.target_topic_id:
-            return _fresh(task)
+            return nothing_yet(task)
         return found
 
     def _load(self, producer: BatchProducer, start: TaskProgress) -> TaskProgress:
@@ -215,7 +215,8 @@ def _check_run(task: LoadTask, follower: ProgressReader) -> None:
         )
 
 
-def _fresh(task: LoadTask) -> TaskProgress:
+def nothing_yet(task: LoadTask) -> TaskProgress:
+    """Return the progress of a task that has committed nothing."""
     return TaskProgress(
         plan=task.plan,
         topic_id=task.topic_id,

@@ -162,19 +162,22 @@ class Transaction:
 
     def _slow_down(self) -> None:
         """Wait for the rate, but not for long: brokers abort transactions that are open for minutes."""
-        room = self._task.pace.commit_seconds - (self._clock() - self._began)
-        if room > 0:
-            time.sleep(min(self.ahead_seconds(), room))
+        pause = min(self.ahead_seconds(), self._task.pace.commit_seconds - self._age())
+        if pause > 0:
+            time.sleep(pause)
 
     def ahead_seconds(self) -> float:
         """Return how long to wait before anything else is sent, so that the rate is kept."""
         rate = self._task.pace.bytes_per_second
-        return 0.0 if rate is None else max(0.0, self._sent / rate - (self._clock() - self._began))
+        return 0.0 if rate is None else max(0.0, self._sent / rate - self._age())
+
+    def _age(self) -> float:
+        return self._clock() - self._began
 
     def due(self) -> bool:
         """Whether it is large or old enough to be committed."""
         pace = self._task.pace
-        return self._sent >= pace.commit_bytes or self._clock() - self._began >= pace.commit_seconds
+        return self._sent >= pace.commit_bytes or self._age() >= pace.commit_seconds
 
     def commit(self) -> TaskProgress:
         """Wait for all batches, send the progress, commit. On any error nobody knows: the progress tells later."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
-from build_backup import Backup, TopicSpec, records
 from confluent_kafka import Producer
 from test_restore import Case, CrashAt, CrashError, Do
+from test_restore import _backup as _backup_of_one
 from test_restore_append import _backup, _unfinished, case, live
 
 from backup_avro.errors import RefusedError
@@ -141,9 +141,7 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
 ) -> None:
     """Not even back: the config is the other one's by then. And nothing of him stands in anybody's way."""
     topic = make_topic(partitions=1)
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic, partitions=1)])
-    backup.commit(records(topic, 0, range(20)))
-    backup.complete()
+    _backup_of_one(case, topic, count=20)
     changed: list[str] = []
     monkeypatch.setattr(ClusterAdmin, "alter_config", lambda _, name, __: changed.append(name))
 
@@ -156,9 +154,7 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
 
 def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is known from before the first: the same command goes on, or giving it up names what is left."""
-    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=1)])
-    backup.commit(records(topic_name, 0, range(20)))
-    backup.complete()
+    _backup_of_one(case, topic_name, count=20)
     target = f"{topic_name}.restored"
     create = ClusterAdmin.create_topic
 

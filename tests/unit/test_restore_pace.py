@@ -9,8 +9,8 @@ from sink.object_store import StoreSettings
 from sink.transcode.batch import Compression
 from spark_jobs import restore_transaction
 from spark_jobs.cluster import Cluster
-from spark_jobs.progress import TaskProgress
 from spark_jobs.read import Body, StoreAddress
+from spark_jobs.restore_load import nothing_yet
 from spark_jobs.restore_sieve import Chunk, Unit
 from spark_jobs.restore_task import LoadTask, Pace, Source
 from spark_jobs.restore_transaction import Transaction
@@ -83,22 +83,6 @@ def _task(pace: Pace) -> LoadTask:
     )
 
 
-_NOTHING = TaskProgress(
-    plan="ab" * 32,
-    topic_id="id-s",
-    task=0,
-    target="t",
-    target_topic_id="id-t",
-    next_offsets={},
-    strands={},
-    tombstones=0,
-    null_keys=0,
-    left_out=0,
-    page=None,
-    rows=(),
-)
-
-
 def _unit(records: int) -> Unit:
     items = [
         Record(topic="t", partition=0, offset=n, timestamp=n, key=b"k", value=bytes(_SIZE)) for n in range(records)
@@ -115,7 +99,8 @@ def test_a_transaction_is_not_open_for_long(
     clock = Clock()
     monkeypatch.setattr(restore_transaction.time, "sleep", clock.sleep)
     pace = Pace(batch_bytes=_SIZE, compression=Compression.NONE, bytes_per_second=rate, commit_seconds=5.0)
-    transaction = Transaction(Broker(), _task(pace), _NOTHING, clock)  # type: ignore[arg-type]  # stands in for one
+    task = _task(pace)
+    transaction = Transaction(Broker(), task, nothing_yet(task), clock)  # type: ignore[arg-type]  # stands in for one
     transaction.add(_unit(100))
     assert clock.now == pytest.approx(open_for, rel=0.15)
     transaction.commit()
