@@ -106,6 +106,14 @@ class Bench:
         )
         return row
 
+    def again(self, module: str, *arguments: str) -> dict[str, list[Run]]:
+        """Measure what one process reports several runs of."""
+        runs: dict[str, list[Run]] = {}
+        for _ in range(self.repeat):
+            for what, run in spawn_all(module, *arguments).items():
+                runs.setdefault(what, []).append(run)
+        return runs
+
     def baseline(self, load: Load, kind: str, *, repeat: int | None = None) -> Row:
         """Measure one of the baselines."""
         arguments = (kind, self.kafka.bootstrap, load.topic, str(load.partitions), str(load.records))
@@ -156,13 +164,10 @@ class Bench:
         """Measure all again of what is stored encrypted."""
         self.catch_up(load, encrypted=True)
         self.keep(load, encrypted=True)
-        runs: dict[str, list[Run]] = {}
         pair = _pair(load, encrypted=True)
-        for _ in range(self.repeat):
-            for what, run in spawn_all("restore", self.kafka.bootstrap, load.topic, pair, self.kept, "zstd").items():
-                runs.setdefault(what, []).append(run)
+        runs = self.again("restore", self.kafka.bootstrap, load.topic, pair, self.kept, "zstd")
         self.note(load.topic, "restore, zstd, encrypted: load", runs["load"])
-        self.run(load, "verify, one process, encrypted", partial(spawn, "verify", pair, self.kept))
+        self.note(load.topic, "verify, one process, encrypted", self.again("verify", pair, self.kept)[""])
 
     def restore(self, load: Load, codecs: tuple[str, ...]) -> tuple[Row, list[Row]]:
         """Measure restores and Kafka's own producer in turn, so that what disturbs the machine disturbs them alike.
@@ -193,7 +198,9 @@ class Bench:
 
     def verify(self, load: Load) -> Verdict:
         """Measure a verification on one core."""
-        row = self.run(load, "verify, one process", partial(spawn, "verify", _pair(load), self.kept))
+        runs = self.again("verify", _pair(load), self.kept)
+        row = self.note(load.topic, "verify, one process", runs[""])
+        self.note(load.topic, "its decompression alone", runs["decompression"])
         rate = statistics.median(run.bytes / run.cpu_s for run in row.runs) / 1e6
         kind = "JSON" if load.compressible else "random"
         return at_least(f"verify, {load.size} B of {kind}, MB/s of objects per core", rate, 200)

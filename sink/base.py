@@ -51,7 +51,8 @@ class BaseLane:
             self._waiting.remove(tp)
         self._retry_at.pop(tp, None)
         self._unasked.discard(tp)
-        self._board.trouble.pop(_slow(tp), None)
+        for subject in (_slow(tp), (tp.topic, tp.partition, False)):
+            self._board.trouble.pop(subject, None)
         if self._next.pop(tp, None) is not None:
             self._source.unassign(tp)
 
@@ -153,6 +154,7 @@ class BaseLane:
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
         assert chunk is not None
+        self._board.well((tp.topic, tp.partition, False))
         if track.scan.finish(now=now):
             self._board.trouble.pop(_slow(tp), None)
         else:

@@ -145,7 +145,7 @@ class Board:
         )
         self.roller.add(key, scan, result.segments)
         self.records += sum(segment.records for segment in result.segments)
-        self.trouble.pop((fetched.topic, fetched.partition, scan is None), None)
+        self.well((fetched.topic, fetched.partition, scan is None))
         return result
 
     def say(self, subject: object, text: str) -> None:
@@ -153,3 +153,9 @@ class Board:
         if self.trouble.get(subject) != text:
             _LOG.warning("trouble while reading", detail=text)
         self.trouble[subject] = text
+
+    def well(self, subject: object) -> None:
+        """Forget a trouble, and say so if there was one."""
+        text = self.trouble.pop(subject, None)
+        if text is not None:
+            _LOG.info("trouble is over", detail=text)

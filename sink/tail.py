@@ -62,7 +62,8 @@ class TailLane:
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
         self._held.forget(tp)
-        self._board.trouble.pop(_held(tp), None)
+        for subject in (_held(tp), (tp.topic, tp.partition, True)):
+            self._board.trouble.pop(subject, None)
 
     def step(self, timeout_s: float) -> None:
         """Take what has arrived within `timeout_s`."""
@@ -94,8 +95,7 @@ class TailLane:
         """Trouble with a broker, or all of them, is over when every partition has been at head after it."""
         if all(track.frozen or track.head_mono > since for track in self._board.tracks.values()):
             self._trouble_since = None
-            self._board.trouble.pop(_BROKERS, None)
-            _LOG.info("trouble is over, all partitions have been at head again")
+            self._board.well(_BROKERS)
 
     def _at_head(self, event: AtHead) -> None:
         at = self._board.at(event.requested_at)
@@ -106,6 +106,8 @@ class TailLane:
                 if offset > track.offset or (offset == track.offset and tp in self._epoch_unknown):
                     self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
+                # Nobody may write to it for days.
+                self._board.well((tp.topic, tp.partition, True))
 
     def _skip(self) -> None:
         """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.

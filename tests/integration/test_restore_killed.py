@@ -131,6 +131,7 @@ import pickle, sys
 from pathlib import Path
 from spark_jobs.restore_load import load
 
+print("loading", flush=True)
 print(pickle.dumps(load(pickle.loads(Path(sys.argv[1]).read_bytes()))).hex())
 """
 
@@ -183,15 +184,21 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     command = [sys.executable, "-c", _WORKER, str(tmp_path / "task")]
     dice = random.Random(name)
     kills = 0
-    for _ in range(_KILLS):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+    for number in range(_KILLS):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+            assert worker.stdout is not None
+            worker.stdout.readline()
+            # Now at any moment, now soon after it has written something, however slow the machine is.
+            before = target.look([name])[name].ends[0]
+            while number % 2 and worker.poll() is None and target.look([name])[name].ends[0] == before:
+                time.sleep(0.05)
             try:
-                worker.wait(dice.uniform(0.3, 2.5))
+                worker.wait(dice.uniform(0.0, 0.3 if number % 2 else 2.0))
             except subprocess.TimeoutExpired:
                 worker.kill()
                 kills += 1
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    loaded = pickle.loads(bytes.fromhex(done.stdout))
+    loaded = pickle.loads(bytes.fromhex(done.stdout.removeprefix("loading\n")))
     assert kills >= _KILLS // 2
     assert (loaded.records, loaded.tombstones) == (_WORKER_COUNT, _WORKER_COUNT // 10)
     assert loaded.resumed > 0

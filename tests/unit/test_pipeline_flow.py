@@ -400,6 +400,29 @@ def test_trouble_with_brokers_is_told_until_all_are_at_head_again(bench: Bench) 
     bench.until(lambda _: pipeline.report().trouble == ())
 
 
+@pytest.mark.parametrize("lane", [0, 1], ids=["tail", "base"])
+def test_trouble_with_a_partition_is_over_when_it_is_at_head(bench: Bench, lane: int) -> None:
+    """Without any record: nobody may write to it for days, or all of its base was compacted away."""
+    plain, trouble = bench.log.answer, threading.Event()
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        if len(bench.log.sources) <= lane or source is not bench.log.sources[lane] or not source.positions:
+            return plain(source)
+        now = clock.now()
+        time.sleep(0.002)
+        if not trouble.is_set():
+            fault = FaultKind.TRANSIENT
+            return [FetchFault(topic="t", partition=0, kind=fault, detail="UNKNOWN_SERVER_ERROR", at=now)]
+        return [AtHead(leader_id=1, partitions={T0: 3}, requested_at=now, received_at=now)]
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.log.compact_to(3, epoch=1)
+    pipeline = bench.start()
+    bench.until(lambda _: pipeline.report().trouble == ("t-0: UNKNOWN_SERVER_ERROR",))
+    trouble.set()
+    bench.until(lambda _: pipeline.report().trouble == ())
+
+
 def test_every_commit_is_told(bench: Bench) -> None:
     """Who waits for the chain to cover another one looks when there is something new to see."""
     told: list[int] = []
