@@ -62,6 +62,13 @@ class MemoryStore:
         """Yield the next path segments."""
         yield from sorted({key.removeprefix(prefix).split("/")[0] for key in self.objects if key.startswith(prefix)})
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Yield the names in one folder."""
+        with self._lock:
+            self.requests["list"] += 1
+            rest = [key.removeprefix(prefix) for key in self.objects if key.startswith(prefix)]
+        yield from sorted(name for name in rest if "/" not in name)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, a thousand in a request."""
         batch = list(keys)

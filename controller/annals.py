@@ -5,7 +5,7 @@ A command reads all at once. An instance, which has other things to do, reads a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backup_avro import layout
@@ -35,7 +35,7 @@ def read_annals(store: ObjectStore, pair: str, *, only: int | None, routine: boo
             reader.refresh()
         except DamagedError:
             known = {state.number for state in reader.history()}
-            numbers = [number for number in range(1, reader.newest + 1) if number not in known]
+            numbers = [number for number in reader.numbers if number not in known]
         else:
             numbers = []
     else:
@@ -84,17 +84,17 @@ class GradualAnnals:
         self._unread: dict[int, int | None] = {}
         self._damaged: dict[int, str] = {}
 
-    def read_on(self, heads: Mapping[int, int], newest: int, *, entries: int) -> bool:
+    def read_on(self, heads: Mapping[int, int], numbers: Sequence[int], *, entries: int) -> bool:
         """Read up to so many entries of one chain; return whether there were any to read. Raises the store's errors.
 
-        `heads` are the last entries of the generations that are still appended to; `newest` is the highest number.
+        `heads` are the last entries of the generations that are still appended to; `numbers` are all, ascending.
         """
-        numbers = range(newest, max(0, newest - self._most), -1)
-        for number in [number for number in self._chains if number not in numbers]:
+        wanted = numbers[-self._most :]
+        for number in [number for number in self._chains if number not in wanted]:
             del self._chains[number]
             self._ended.pop(number, None)
-        read = next((number for number in numbers if self._advance(number, heads, entries)), None)
-        self._unread = {number: self._left(number, heads) for number in range(1, newest + 1)}
+        read = next((number for number in reversed(wanted) if self._advance(number, heads, entries)), None)
+        self._unread = {number: self._left(number, heads) for number in numbers}
         return read is not None
 
     @property

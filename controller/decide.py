@@ -175,8 +175,10 @@ def _not_under_way(actions: tuple[Action, ...], seen: Observation) -> tuple[Acti
 def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observation, policy: Policy) -> bool:
     """Whether another process with my name goes before me in taking over what an earlier one left.
 
-    One that holds a chain is at work. Of those that only wait, like me, one must begin: who holds anything already,
-    else the one whose incarnation sorts lowest, once a process at work has had the time to be heard.
+    One that holds a chain is at work. If each of us holds one, the one with the newest goes on, and fences the other by
+    taking over: two that wait for each other would wait for ever. Of those that only wait, like me, one must begin: who
+    holds anything already, else the one whose incarnation sorts lowest, once a process at work has had the time to be
+    heard.
     """
     twin = seen.twin
     grace = 3 * policy.heartbeat_s
@@ -188,8 +190,11 @@ def _twin_first(foreign: list[Generation], held: list[Generation], seen: Observa
     if seen.now_mono - twin.heard_mono >= grace:
         return False
     heard = [incarnation for incarnation, at in twin.incarnations.items() if seen.now_mono - at < grace]
-    if not heard or any(g.holder in heard for g in foreign):
+    if not heard:
         return True
+    theirs = max((g.number for g in foreign if g.holder in heard), default=0)
+    if theirs:
+        return theirs > max((g.number for g in held), default=0)
     return young or (not held and min(heard) < seen.incarnation)
 
 
@@ -360,7 +365,8 @@ def _building(generation: Generation, seen: Observation, policy: Policy) -> bool
         # Only the incarnation that claimed it can open it: if that one died before OPEN, nobody builds it.
         if generation.instance == seen.me and generation.claim.incarnation != seen.incarnation:
             return False
-        fresh = seen.at - generation.claim.at < policy.liveness_timeout_s * 1000
+        # Younger than now: the store's clock was set back, maybe by a day.
+        fresh = abs(seen.at - generation.claim.at) < policy.liveness_timeout_s * 1000
         return fresh and (generation.instance == seen.me or not _silent(seen, policy))
     return _owner_alive(generation, seen, policy)
 

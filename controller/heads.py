@@ -6,7 +6,7 @@ The topic is no authority. What it knows, and the bucket lacks, is shown and tol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from backup_avro.coordination import CoordinationMessage
@@ -33,15 +33,15 @@ def head_in(message: CoordinationMessage) -> Head | None:
     return Head(generation=message.generation, seq=message.chain_seq, sha256=sha256)
 
 
-def missing(known: Iterable[Head], generations: Iterable[Generation], *, newest: int) -> tuple[Head, ...]:
-    """Return the heads that the store does not have, ascending. `newest` is the highest number that is claimed.
+def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers: Collection[int]) -> tuple[Head, ...]:
+    """Return the heads that the store does not have, ascending. Of each of `numbers` there is a claim or a chain.
 
-    Of generations that are not among `generations`, cleared and damaged ones, nothing can be told.
+    Of those of them that are not among `generations`, cleared and damaged ones, nothing can be told.
     """
     states: Mapping[int, Generation] = {state.number: state for state in generations}
 
     def lacks(head: Head) -> bool:
         state = states.get(head.generation)
-        return head.generation > newest if state is None else head.missing_in(state)
+        return head.generation not in numbers if state is None else head.missing_in(state)
 
     return tuple(sorted(filter(lacks, known), key=lambda head: head.generation))

@@ -226,6 +226,7 @@ class Instance:
     def _observe(self, view: StoreView) -> Observation:
         peer = self._parts.bulletin.peer()
         identity = self._parts.identity
+        known = [generation.number for generation in view.generations]
         return Observation(
             now_mono=time.monotonic(),
             at=now_ms(self._parts.store),
@@ -251,7 +252,7 @@ class Instance:
             pause=view.pause,
             damaged=frozenset(view.damaged),
             # As long as nobody has looked, anything may be held.
-            held=frozenset(range(view.newest + 1) if self._keeper.held is None else self._keeper.held),
+            held=frozenset(known if self._keeper.held is None else self._keeper.held),
         )
 
     def _guarded(self) -> Guarded | None:
@@ -352,7 +353,7 @@ class Instance:
         may itself write the numbers anew that somebody took away.
         """
         now = time.monotonic()
-        lacking = heads.missing(self._parts.bulletin.heads(), view.generations, newest=view.newest)
+        lacking = heads.missing(self._parts.bulletin.heads(), view.generations, numbers=view.numbers)
         self._missed = {head: self._missed.get(head, now) for head in lacking if head not in self._lost}
         for head, since in self._missed.items():
             if since < view.began_mono:

@@ -42,14 +42,19 @@ _EVERYTHING = "the instances and of the logs' ends"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chains:
-    """What the store has. `newest` is the highest number that was claimed.
+    """What the store has. `numbers` are those of all generations of which there is anything, ascending.
 
     `generations` are the readable ones that are not wholly cleared; `damaged` says why others are not readable.
     """
 
     generations: tuple[Generation, ...]
-    newest: int
+    numbers: tuple[int, ...]
     damaged: dict[int, str]
+
+    @property
+    def newest(self) -> int:
+        """The highest number that was claimed, 0 if none."""
+        return self.numbers[-1] if self.numbers else 0
 
 
 def store_for_looking(config: Config, *, place: str = "store.root") -> ObjectStore:
@@ -78,7 +83,7 @@ def read_chains(reader: ChainReader) -> Chains:
     """Read on to the heads of all chains; one that is damaged costs no other. Raises the store's errors."""
     found = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
-    return Chains(generations=found, newest=reader.newest, damaged=damaged)
+    return Chains(generations=found, numbers=tuple(reader.numbers), damaged=damaged)
 
 
 def look(
@@ -105,7 +110,7 @@ def look(
     finally:
         answer = _Answer() if asked is None else _awaited(asked, brokers_s, time.monotonic() - began)
     known = () if answer.listener is None else answer.listener.heads(config.instances)
-    if missing(known, chains.generations, newest=chains.newest):
+    if missing(known, chains.generations, numbers=chains.numbers):
         # They may have been published after the chains were read; an entry is stored before it is.
         chains = read_chains(reader)
     at = now_ms(store)
@@ -125,7 +130,7 @@ def look(
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
-        lost_heads=missing(known, chains.generations, newest=chains.newest),
+        lost_heads=missing(known, chains.generations, numbers=chains.numbers),
     )
 
 

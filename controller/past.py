@@ -48,17 +48,17 @@ class Past:
         if view is not None and not self._read_a_turn(view):
             heads = {g.number: g.seq for g in view.generations}
             until = time.monotonic() + _BUDGET_S
-            while self._annals.read_on(heads, view.newest, entries=_ENTRIES) and time.monotonic() < until:
+            while self._annals.read_on(heads, view.numbers, entries=_ENTRIES) and time.monotonic() < until:
                 pass
         turns = [turn for _, turn in sorted(self._turns.items()) if turn is not None]
         return PastView(turns=tuple(turns[-TURNS:]), annals=self._annals.annals, unread=self._annals.unread)
 
     def _read_a_turn(self, view: StoreView) -> bool:
         live = {g.number for g in view.generations} | view.damaged.keys()
-        wanted = range(view.newest, max(0, view.newest - TURNS - len(live)), -1)
-        self._turns = {number: turn for number, turn in self._turns.items() if number in wanted}
-        for number in wanted:
-            if number not in live and number not in self._turns:
+        over = [number for number in view.numbers if number not in live][-TURNS:]
+        self._turns = {number: turn for number, turn in self._turns.items() if number in over}
+        for number in reversed(over):
+            if number not in self._turns:
                 self._turns[number] = past_turn(self._reader, number)
                 return True
         return False

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from backup_avro import layout
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.selection import choose
 from controller.overview import WindowStatus, window_of
@@ -42,7 +41,7 @@ class PairSummary:
 def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
     """Return the pairs directly below the store's root, by name. Raises the store's errors.
 
-    A folder is a pair's if it has the claim of a first generation; nothing is listed below it.
+    A folder is a pair's if a generation was claimed in it; nothing else is listed below it.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="pairs") as pool:
         found = pool.map(lambda name: _summary(store, name), list(store.list_folders("")))
@@ -51,11 +50,11 @@ def pairs(store: ObjectStore) -> tuple[PairSummary, ...]:
 
 def _summary(store: ObjectStore, name: str) -> PairSummary | None:
     try:
-        if store.head(layout.claim_key(layout.check_name(name, "pair"), 1)) is None:
-            return None
+        reader = ChainReader(store, name)
     except ConfigError:  # somebody else's folder: no pair may have such a name
         return None
-    reader = ChainReader(store, name)
+    if not reader.exists():
+        return None
     damaged: tuple[str, ...] = ()
     try:
         generations = reader.refresh(tolerant=True)

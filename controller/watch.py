@@ -25,6 +25,7 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
 
+    `numbers` are those of all generations of which there is anything, ascending.
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
     `pause` is the newest one. `origin` is what `ChainReader.origin` says.
@@ -32,13 +33,18 @@ class StoreView:
 
     began_mono: float
     generations: tuple[Generation, ...]
-    newest: int
+    numbers: tuple[int, ...]
     grew_mono: dict[str, float]
     releases: tuple[Release, ...] = ()
     damaged: Mapping[int, str] = field(default_factory=dict)
     handover_ms: int | None = None
     pause: Pause | None = None
     origin: str | None = None
+
+    @property
+    def newest(self) -> int:
+        """The highest number that was claimed, 0 if none."""
+        return self.numbers[-1] if self.numbers else 0
 
 
 def last_handover_ms(history: Iterable[Generation]) -> int | None:
@@ -137,7 +143,7 @@ class StoreWatch:
         self._view = StoreView(
             began_mono=began,
             generations=tuple(generations),
-            newest=self._reader.newest,
+            numbers=tuple(self._reader.numbers),
             grew_mono=dict(self._grew),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
             damaged={number: str(error) for number, error in self._reader.damaged.items()},

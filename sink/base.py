@@ -144,7 +144,8 @@ class BaseLane:
             self._board.say((tp.topic, tp.partition, False), str(error))
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
-        if result.next_offset >= chunk.high or fetched.drained:
+        # A new leader may know less of its own log for a while: behind its end, what was written may still come.
+        if result.next_offset >= chunk.high or (fetched.drained and fetched.end_offset >= chunk.high):
             self._end(tp, track, fetched.received_at)
         else:
             self._next[tp] = result.next_offset

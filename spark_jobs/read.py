@@ -15,7 +15,6 @@ from functools import cache, partial
 from itertools import islice
 from typing import Final, TypeAlias
 
-from backup_avro import layout
 from backup_avro.binary import BinaryReader
 from backup_avro.chain import Part, StoredObject, sha256_hex
 from backup_avro.connector import Reading, place_of
@@ -26,6 +25,7 @@ from backup_avro.record_v1 import Modern, decoder_for, layout_of
 from backup_avro.selection import Slice
 from backup_avro.spans import Span
 from backup_avro.varint import LONG_MAX
+from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import Plain, open_object, read_range
 from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreSettings, open_store
@@ -60,9 +60,9 @@ class StoreAddress:
 
 
 def require_pair(address: StoreAddress, pair: str) -> None:
-    """Look for the pair's first claim, before Spark starts for nothing. Raises ConfigError or the store's errors."""
+    """Look whether anything was claimed, before Spark starts for nothing. Raises ConfigError or the store's errors."""
     store = address.open()
-    if store.head(layout.claim_key(layout.check_name(pair, "pair"), 1)) is not None:
+    if ChainReader(store, pair).exists():
         return
     place = None
     with suppress(StoreDeniedError):  # who may not list knows no better

@@ -106,7 +106,7 @@ def numbers_of(reader: ChainReader) -> list[int]:
     try:
         found = [state.number for state in reader.refresh()]
     except DamagedError:
-        found = list(range(1, reader.newest + 1))
+        found = reader.numbers
     return found
 
 

@@ -90,6 +90,12 @@ class MemoryStore:
         rest = (key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
         yield from sorted({name.split("/")[0] for name in rest if "/" in name})
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Yield the names in one folder."""
+        self._do("list", prefix)
+        rest = [key.removeprefix(prefix) for key in list(self.objects) if key.startswith(prefix)]
+        yield from sorted(name for name in rest if "/" not in name)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         for key in keys:

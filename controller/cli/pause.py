@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backup_avro import layout
 from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.asking import asker, one_line
@@ -51,12 +50,13 @@ def pause(
     heartbeat.
     """
     from controller.pausing import put  # noqa: PLC0415 - likewise
+    from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     lasting = None if for_ is None else span("--for", for_)
     settings, store = opened(context, config, overrides, root=root, pair=pair)
     try:
-        if store.head(layout.claim_key(settings.pair, 1)) is None:
+        if not ChainReader(store, settings.pair).exists():
             output.warn(f"nothing is stored yet for pair {settings.pair} in {store.url}: no instance will begin to")
         now = now_ms(store)
         end = _end(lasting, until, now)

@@ -93,15 +93,16 @@ def _content(settings: Config, store: ObjectStore, config: Path | None) -> Conte
 
     seen = look(settings, store, s3_only=True)
     turns = [turn_of(generation) for generation in seen.generations if generation.seq]
-    over = _past(store, settings.pair, newest=seen.newest, known={g.number for g in seen.generations})
+    over = _past(store, settings.pair, known={g.number for g in seen.generations})
     ran = outcomes.latest_of_each(store, settings.pair)
     return content(overview(seen), me=None, turns=[*over, *turns], ran=ran, config=config)
 
 
-def _past(store: ObjectStore, pair: str, *, newest: int, known: set[int]) -> list[Turn]:
+def _past(store: ObjectStore, pair: str, *, known: set[int]) -> list[Turn]:
     from controller.past import TURNS, past_turn  # noqa: PLC0415 - as above
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
 
     reader = ChainReader(store, pair, ended=True)
-    over = [number for number in range(1, newest + 1) if number not in known][-TURNS:]
+    reader.refresh(tolerant=True)
+    over = [number for number in reader.numbers if number not in known][-TURNS:]
     return [turn for number in over if (turn := past_turn(reader, number)) is not None]

@@ -1,11 +1,11 @@
-"""Reading claims and chains. The head is found by doubling and bisecting, never by listing."""
+"""Reading claims and chains. Claims are listed; the head of a chain is found by doubling and bisecting."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, sha256_hex
@@ -20,7 +20,8 @@ _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
 it is looked whether the entries up to which chains were read are still those."""
 _LOOK_BACK = 15
-"""Every so many refreshes it is seen whether what was read is still there: a bucket may be emptied, or set back."""
+"""Every so many refreshes it is seen whether what was read is still there: a bucket may be emptied, or set back. And so
+often claims are listed; in between it is looked whether the next number is claimed."""
 _BRING_BACK = "somebody deleted it; restore it from the bucket's versions, or use another generation"
 _ROLLED_BACK = (
     "the bucket is in an older state, or it is another one: bring the newer state back from the bucket's versions or "
@@ -28,9 +29,9 @@ _ROLLED_BACK = (
 )
 
 
-def _last(exists: Callable[[int], bool], start: int) -> int:
-    """Return the largest n >= `start` with exists(n), numbers being dense above `start`; `start` if none is."""
-    step, low = 1, start
+def _last(exists: Callable[[int], bool]) -> int:
+    """Return the largest n > 0 with exists(n), numbers being dense from 1 on; 0 if none is."""
+    step, low = 1, 0
     while exists(low + step):
         low += step
         step *= 2
@@ -60,6 +61,7 @@ class ChainReader:
         self._pair = layout.check_name(pair, "pair")
         self._generations: dict[int, Generation] = {}
         self._newest = 0
+        self._numbers: set[int] = set()
         self._wants_ended = ended
         self._whole = whole
         self._ended: set[int] = set()
@@ -83,6 +85,11 @@ class ChainReader:
     def newest(self) -> int:
         """The highest number that was claimed when it was last looked, 0 if none."""
         return self._newest
+
+    @property
+    def numbers(self) -> list[int]:
+        """The generations of which there was a claim or a chain when it was last looked, ascending."""
+        return sorted(self._numbers)
 
     @property
     def damaged(self) -> Mapping[int, DamagedError]:
@@ -114,17 +121,15 @@ class ChainReader:
         is left out and named in `damaged`: what can't be read covers nothing, so nothing is let go because of it. One
         that a newer release wrote is never left out: NewerFormatError.
         """
+        if not self._numbers or self._refreshes % _LOOK_BACK == 0:
+            self._list_claims()
         self._refreshes += 1
-        first = 1
-        while True:
-            before = self._newest
-            self._newest = _last(self._claimed, before or self._first())
-            for number in range(first, self._newest + 1):
+        numbers = sorted(self._numbers)
+        while numbers:
+            for number in numbers:
                 self._try_to_read_on(number, tolerant=tolerant)
-            if self._newest == before:
-                break
             # Reading may have taken so long that what was claimed meanwhile is complete, and the others are cleared.
-            first = self._newest + 1
+            numbers = self._claimed_since()
         complete = max((number for number, state in self._generations.items() if state.complete), default=0)
         return [
             state
@@ -132,13 +137,37 @@ class ChainReader:
             if not state.gone and (state.seq > 0 or number > complete)
         ]
 
-    def _first(self) -> int:
-        """Return from which number on claims are dense: 0, unless a bucket was emptied under a pair that went on."""
-        if self._claimed(1):
-            return 0
+    def exists(self) -> bool:
+        """Whether anything was claimed. Raises the store's errors."""
+        return self._claimed(1) or next(self._claims(), None) is not None
+
+    def _claims(self) -> Iterator[int]:
+        names = self._store.list_files(layout.claims_prefix(self._pair))
+        return (number for name in names if (number := layout.claim_number(name)))
+
+    def _chains(self) -> set[int]:
+        """Return the numbers of the chains of which anything is there."""
         folders = self._store.list_folders(layout.claims_prefix(self._pair))
-        numbers = {number for folder in folders if (number := layout.claim_number(f"{folder}.json")) is not None}
-        return next((number for number in sorted(numbers, reverse=True) if self._claimed(number)), 0)
+        return {number for folder in folders if (number := layout.claim_number(f"{folder}.json"))}
+
+    def _list_claims(self) -> None:
+        """Find all that is claimed, and the chains below the newest claim whose own claim is gone.
+
+        Nothing is concluded from the number before: who can delete makes holes, and who can put, claims far off.
+        """
+        found = set(self._claims())
+        self._newest = max(found, default=self._newest)
+        if len(found) < self._newest:
+            found |= {number for number in self._chains() if number < self._newest}
+        self._numbers |= found
+
+    def _claimed_since(self) -> list[int]:
+        """Return the numbers that were claimed since the newest one."""
+        first = self._newest + 1
+        while self._claimed(self._newest + 1):
+            self._newest += 1
+            self._numbers.add(self._newest)
+        return list(range(first, self._newest + 1))
 
     def _try_to_read_on(self, number: int, *, tolerant: bool) -> None:
         if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
@@ -247,15 +276,20 @@ class ChainReader:
         Doubling and bisecting may take the first number that is missing for the end. So what lies beyond the newest
         claim is listed, and beyond the head of each of `states` and of what was refreshed: nothing, but for what is
         being appended.
+
+        A generation may be gone without a trace, and nobody can tell why. It matters as long as one from before it is
+        still there, or none from after it is complete.
         """
         found = {}
-        for folder in self._store.list_folders(layout.claims_prefix(self._pair)):
-            number = layout.claim_number(f"{folder}.json")
-            if number is not None and number > self._newest and not self._claimed(number):
+        for number in self._chains():
+            if number > self._newest and not self._claimed(number):
                 found[number] = DamagedError(
                     f"the claim of generation {number} is missing, but its chain exists", remedy=_BRING_BACK
                 )
         looked_at = self._generations | {state.number: state for state in states}
+        for first, last in self._holes(looked_at.values()):
+            which = f"generation {first} is" if first == last else f"generations {first} to {last} are"
+            found[last] = DamagedError(f"{which} gone, claims and chains, but there are later ones", remedy=_BRING_BACK)
         for number, state in sorted(looked_at.items()):
             if state.gone:
                 continue
@@ -267,6 +301,14 @@ class ChainReader:
                     f"chain entry {next_key} is missing, but {after.key} exists", remedy=_BRING_BACK
                 )
         return found
+
+    def _holes(self, states: Collection[Generation]) -> Iterator[tuple[int, int]]:
+        """Yield what is gone without a trace and matters, as first and last number."""
+        live = [state for state in states if not state.gone]
+        complete = max((state.number for state in live if state.complete), default=0)
+        for before, after in pairwise([0, *sorted(self._numbers)]):
+            if after - before > 1 and (complete < after or any(state.number < after for state in live)):
+                yield before + 1, after - 1
 
     def _claimed(self, number: int) -> bool:
         return self._store.head(layout.claim_key(self._pair, number)) is not None
@@ -306,7 +348,7 @@ class ChainReader:
 
     def head(self, number: int) -> int:
         """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store."""
-        return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, 0)
+        return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None)
 
     def follow(self, state: Generation) -> bool:
         """Read what was appended since; return whether there was anything."""

@@ -119,6 +119,13 @@ class ObjectStore(Protocol):
         """
         ...
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Yield in ascending order the names of the objects in the folder `prefix` itself, none of deeper ones.
+
+        `prefix` is empty or ends in `/`.
+        """
+        ...
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete keys; a missing one is no error. On a versioned bucket this adds delete markers.
 

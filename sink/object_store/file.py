@@ -131,6 +131,12 @@ class FileStore:
         self._require_root()
         return self._walk_folders(prefix)
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the objects in one folder."""
+        self._path(check_folder(prefix) + "x")
+        self._require_root()
+        return self._walk_files(prefix)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete keys, then the folders that became empty. A put that meets a vanished folder makes it again."""
         self._require_root()
@@ -306,6 +312,11 @@ class FileStore:
         for name in sorted(folders):
             below = f"{prefix}{name}/"
             if next(self._walk(below, below, ""), None) is not None:
+                yield name
+
+    def _walk_files(self, prefix: str) -> Iterator[str]:
+        for name in self._names(self._root, prefix, "list files"):
+            if not name.endswith("/") and is_key(prefix + name) and self.head(prefix + name) is not None:
                 yield name
 
     def _scan(

@@ -186,6 +186,16 @@ class S3Store:
         }
         yield from sorted(name for name in names if is_key(prefix + name))
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the objects in one folder; all are read first, as of folders."""
+        folder = self._root + check_folder(prefix)
+        names = {
+            item["Key"][len(folder) :]
+            for page in self._pages(folder, {"Delimiter": "/"})
+            for item in page.get("Contents", [])
+        }
+        yield from sorted(name for name in names if is_key(prefix + name))
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete keys in batches of 1000, with each key's own outcome looked at."""
         names = (self._name(key) for key in keys)

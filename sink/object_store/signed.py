@@ -112,6 +112,10 @@ class SignedStore:
         """See ObjectStore."""
         return self._inner.list_folders(prefix)
 
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """See ObjectStore."""
+        return self._inner.list_files(prefix)
+
     def delete(self, keys: Iterable[str]) -> None:
         """See ObjectStore."""
         self._inner.delete(keys)

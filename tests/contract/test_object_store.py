@@ -300,6 +300,15 @@ def test_folders(store: ObjectStore) -> None:
     assert list(store.list_folders("nothing/")) == []
 
 
+def test_files(store: ObjectStore) -> None:
+    """The objects of a folder itself, in order; deeper ones and folders left out."""
+    put_all(store, ["top", "a.json", "a/1", "a/2.json", "a/2/x", "a/b/c/1", "a-b/1", "z/y/x"])
+    assert list(store.list_files("")) == ["a.json", "top"]
+    assert list(store.list_files("a/")) == ["1", "2.json"]
+    assert list(store.list_files("z/")) == []
+    assert list(store.list_files("nothing/")) == []
+
+
 def test_delete_takes_what_it_is_told_and_no_more(store: ObjectStore) -> None:
     """A missing key is no error, a folder's name deletes nothing, and a name is free again afterwards."""
     put_all(store, ["d/1", "d/2", "d/e/f/1", "other"])
@@ -438,6 +447,7 @@ def test_no_prefix_leaves_the_root(store: ObjectStore) -> None:
         for call in (
             lambda prefix=prefix: list(store.list(prefix)),
             lambda prefix=prefix: list(store.list_folders(prefix)),
+            lambda prefix=prefix: list(store.list_files(prefix)),
             lambda prefix=prefix: list(store.list_uploads(prefix)),
             lambda prefix=prefix: store.probe(prefix),
         ):
@@ -454,6 +464,7 @@ def test_a_missing_root_is_told_apart_from_an_empty_one(backend: Backend) -> Non
         lambda: store.head("a"),
         lambda: list(store.list("")),
         lambda: list(store.list_folders("")),
+        lambda: list(store.list_files("")),
         lambda: list(store.list_uploads("")),
         lambda: store.delete(["a"]),
         lambda: store.probe(""),

@@ -101,7 +101,7 @@ def _verify(store: ObjectStore, heads: Sequence[Head] = ()) -> str | None:
             findings += verify_plan.summarize(state, results, listed, verify_plan.check_state(state))[1]
     except TandemError as error:
         return str(error)
-    if store.head(layout.claim_key(PAIR, 1)) is None:
+    if not ChainReader(store, PAIR).exists():
         return "nothing of this name"  # as require_pair says at once
     return _text(findings[0]) if findings else None
 

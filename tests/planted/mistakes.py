@@ -45,6 +45,25 @@ MISTAKES = (
         new="            ours = store.put_if_absent(key, data) in {Put.CREATED, Put.EXISTS}",
     ),
     Mistake(
+        name="the end that a leader names ends a chunk that goes further",
+        file="sink/base.py",
+        old="(fetched.drained and fetched.end_offset >= chunk.high)",
+        new="fetched.drained",
+    ),
+    Mistake(
+        name="two processes of one name wait for each other",
+        file="controller/decide.py",
+        old="        return theirs > max((g.number for g in held), default=0)",
+        new="        return True",
+    ),
+    Mistake(
+        name="claims behind a hole are not seen",
+        file="sink/chain/reader.py",
+        old="        found = set(self._claims())\n",
+        new="        found = set(self._claims())\n"
+        "        found = {number for number in found if set(range(1, number)) <= found}\n",
+    ),
+    Mistake(
         name="an empty value becomes a tombstone",
         file="sink/transcode/encode.py",
         old="        if byte & 1:\n            value = None\n",

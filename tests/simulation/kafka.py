@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from backup_avro.chain import GroupOffset, Topic
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from sink.source.errors import ClusterUnreachableError
+from sink.source.errors import ClusterTransientError, ClusterUnreachableError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.transcode.segment import Segment, Transcoded
 
@@ -141,7 +141,11 @@ class Source:
         """Nothing to release."""
 
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The ends, with the epoch of the record before each."""
+        """The ends, with the epoch of the record before each. A leader that does not know its own says so."""
+        found = [self._cluster.present(*tp) for tp in tps]
+        if any(partition is not None and partition.known is not None for partition in found):
+            self._network.pause(0.2)
+            raise ClusterTransientError("OFFSET_NOT_AVAILABLE")
         return self._ask(tps, lambda partition: (partition.stable, partition.epoch_before(partition.stable)))
 
     def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -236,8 +240,10 @@ class Source:
                 events.append(fault)
                 continue
             records = partition.readable(partition.leader, spot.offset, rng.choice((2, 8, 30)))
-            stable = partition.stable
-            if records or (spot.offset < stable and rng.random() < 0.5):
+            stable = partition.told
+            # A full response names partitions that have nothing new as well.
+            named = 0.5 if spot.offset < stable else 0.1 if spot.offset == stable else 0.0
+            if records or rng.random() < named:
                 events.append(_fetched(tp, spot, partition, records, (requested, now)))
             elif now - self._answered >= _LONG_POLL_S or spot.offset < stable:
                 heads.setdefault(partition.leader, {})[tp] = stable
@@ -281,10 +287,10 @@ def _fetched(
         partition=tp.partition,
         fetch_offset=spot.offset,
         records=raw(records, partition.aborted),
-        high_watermark=partition.end,
-        last_stable_offset=partition.stable,
+        high_watermark=partition.end if partition.known is None else partition.known,
+        last_stable_offset=partition.told,
         log_start_offset=partition.start,
-        end_offset=partition.stable,
+        end_offset=partition.told,
         aborted=(),
         leader_id=partition.leader,
         leader_epoch=partition.epoch,

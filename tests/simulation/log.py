@@ -42,7 +42,10 @@ class Replica:
 
 @dataclass(slots=True)
 class Partition:
-    """One log. `lineages` holds, newest last, everything ever written as each history has it."""
+    """One log. `lineages` holds, newest last, everything ever written as each history has it.
+
+    `known` is how far a new leader knows that others have the log too (its high watermark), None once it knows all.
+    """
 
     topic_id: str
     number: int
@@ -57,6 +60,12 @@ class Partition:
     open_txns: dict[int, int] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
     waiters: list[Callable[[], None]] = field(default_factory=list)
+    known: int | None = None
+
+    @property
+    def told(self) -> int:
+        """The end that the leader names."""
+        return self.stable if self.known is None else min(self.stable, self.known)
 
     @property
     def stable(self) -> int:
@@ -90,8 +99,8 @@ class Partition:
             waiter()
 
     def readable(self, replica: int, low: int, count: int) -> list[Record]:
-        """Return at most `count` records that a broker hands out from `low` on, below the last stable offset."""
-        stable = self.stable
+        """Return at most `count` records that a broker hands out from `low` on, below the end that it names."""
+        stable = self.told
         records = self.replicas[replica].records
         found = []
         for offset in range(max(low, self.start), stable):
@@ -106,7 +115,7 @@ class Partition:
         """Do a part of a cleaning pass of one replica: begin one, or go on with one."""
         replica = self.replicas[number]
         if replica.passing is None:
-            upto = rng.randint(self.start, self.stable)
+            upto = rng.randint(self.start, self.told)
             newest: dict[int, int] = {}
             for offset, record in replica.records.items():
                 if offset < upto and not record.control and record.txn not in self.aborted:
@@ -132,11 +141,17 @@ class Partition:
             replica.records.pop(offset, None)
         replica.passing = (upto, doomed[take:]) if doomed[take:] else None
 
-    def move(self) -> None:
-        """The other replica becomes leader; nothing is lost."""
+    def move(self, *, behind: int = 0) -> None:
+        """The other replica leads; nothing is lost, but of the last records it does not know yet that they count."""
         self.leader = 3 - self.leader
+        self.known = max(self.shortest(), self.stable - behind) if behind else None
         self.epoch += 1
         self.epochs.append((self.epoch, self.end))
+        self.wake()
+
+    def learn(self) -> None:
+        """The leader knows all."""
+        self.known = None
         self.wake()
 
     def shortest(self) -> int:
@@ -158,7 +173,7 @@ class Partition:
         if not lost:
             return []
         self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
-        self.end = at
+        self.end, self.known = at, None
         follower.records = {o: r for o, r in follower.records.items() if o < at}
         follower.horizons = {o: h for o, h in follower.horizons.items() if o < at}
         follower.passing = None
@@ -191,7 +206,7 @@ class Partition:
 
     def delete_below(self, offset: int) -> None:
         """DeleteRecords, or retention on a topic that compacts and deletes."""
-        self.start = max(self.start, min(offset, self.stable))
+        self.start = max(self.start, min(offset, self.told))
         for replica in self.replicas.values():
             replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
 

@@ -66,6 +66,12 @@ class Bucket:
         first = bisect_left(self._keys, prefix) if last < prefix else bisect_right(self._keys, last)
         return list(takewhile(lambda key: key.startswith(prefix), islice(self._keys, first, first + _PAGE)))
 
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the keys in one folder."""
+        first = bisect_left(self._keys, folder)
+        below = takewhile(lambda key: key.startswith(folder), islice(self._keys, first, None))
+        return [name for key in below if "/" not in (name := key[len(folder) :])]
+
     def info(self, key: str) -> ObjectInfo | None:
         """Size and time."""
         data = self.objects.get(key)
@@ -119,6 +125,11 @@ class Store:
         """Next path segments."""
         rest = [key.removeprefix(prefix) for key in self._bucket.objects if key.startswith(prefix)]
         yield from sorted({name.split("/")[0] for name in rest if "/" in name})
+
+    def list_files(self, prefix: str) -> Iterator[str]:
+        """Names in one folder."""
+        names: list[str] = self._call(partial(self._bucket.names, prefix))
+        yield from names
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete, each key for itself: a failure leaves the others deleted or not."""

@@ -213,7 +213,7 @@ class World:
             zombie=some(0.02),
             store_outage=some(0.02),
             broker_outage=some(0.02),
-            leader_move=some(0.03),
+            leader_move=some(0.03) or some(0.3, 0.2),
             cut=some(0.01, 0.2),
             recreate=some(0.01, 0.2),
             delete_topic=some(0.01, 0.15),
@@ -518,7 +518,10 @@ class World:
         if partitions and self._chance(plan.leader_move):
             partition = rng.choice(partitions)
             self.say(f"leader of {partition.topic_id[-2:]}-{partition.number} moves")
-            partition.move()
+            partition.move(behind=rng.choice((0, 0, 1, 4)))
+            if partition.known is not None:
+                self._count("late end")
+                self.runtime.at(self.runtime.now + 0.2 + 2.8 * rng.random(), partition.learn)
         if partitions and self._chance(plan.cut):
             partition = rng.choice(partitions)
             at = max(partition.shortest(), partition.end - rng.randint(1, 6))

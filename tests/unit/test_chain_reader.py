@@ -9,8 +9,9 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore, no_fault
 
 from backup_avro import layout
-from backup_avro.chain import Clearing
+from backup_avro.chain import Clearing, Kind
 from backup_avro.errors import DamagedError
+from backup_avro.head import Head, RolledBackError
 from backup_avro.selection import choose
 from sink.chain.reader import ChainReader
 from sink.clear import clear
@@ -122,8 +123,8 @@ def test_what_is_appended_while_it_looks_back_is_no_damage() -> None:
         backup.commit(records("orders", 0, [number]))
         assert [state.number for state in reader.refresh()] == [1]
 
-    def append(operation: str, _: str) -> Exception | None:
-        if operation == "list":
+    def append(operation: str, key: str) -> Exception | None:
+        if (operation, key) == ("list", layout.chain_prefix(PAIR, 1)):
             store.before = no_fault
             backup.commit(records("orders", 0, [40]))
         return None
@@ -162,3 +163,100 @@ def test_entries_that_are_left_without_their_claim_are_damage() -> None:
     assert "the claim of generation 1 is missing, but a later one exists" in str(reader.damaged[1])
     with pytest.raises(DamagedError, match="claim of generation 1 is missing"):
         ChainReader(store, PAIR).refresh()
+
+
+def test_a_hole_hides_nothing_of_what_comes_after() -> None:
+    """Claim and chain of one generation are gone: the newer ones count, and it is told as long as it matters."""
+    store = MemoryStore()
+    backups = turns(store, 5)
+    reader = ChainReader(store, PAIR)
+    assert [state.number for state in reader.refresh()] == [1, 2, 3, 4, 5]
+    before = reader.history()[4]
+    erase(store, 3)
+    reader = ChainReader(store, PAIR)
+    found = reader.refresh()
+    assert [state.number for state in found] == [1, 2, 4, 5]
+    assert (reader.newest, reader.numbers) == (5, [1, 2, 4, 5])
+    assert choose(found).number == 5
+    assert {number: str(error) for number, error in reader.lost(found).items()} == {
+        3: "generation 3 is gone, claims and chains, but there are later ones "
+        "(somebody deleted it; restore it from the bucket's versions, or use another generation)"
+    }
+    reader.require(Head.of(before))
+    with pytest.raises(RolledBackError):
+        reader.require(Head(generation=3, seq=2, sha256="0" * 64))
+    for backup in backups[:2]:
+        backup.append(Kind.CLEARED, clearing=backup.clearing())
+    reader = ChainReader(store, PAIR)
+    assert reader.lost(reader.refresh()) == {}, "what came before is over, and a later one is complete"
+
+
+def test_holes_are_told_until_something_later_is_complete() -> None:
+    """All that was there is gone: as long as nothing is complete, that is what somebody has to know."""
+    store = MemoryStore()
+    turns(store, 3)
+    for number in (1, 2, 3):
+        erase(store, number)
+    backup = Backup.claim(store, topics=[TopicSpec("orders")], number=4)
+    reader = ChainReader(store, PAIR)
+    [(number, error)] = reader.lost(reader.refresh()).items()
+    assert number == 3
+    assert "generations 1 to 3 are gone" in str(error)
+    backup.commit(records("orders", 0, range(3)))
+    backup.complete()
+    assert reader.lost(reader.refresh()) == {}
+
+
+def test_claims_far_off_cost_no_more_than_themselves() -> None:
+    """Who can write to the bucket can put claims anywhere. They are listed, not looked for."""
+    store = MemoryStore()
+    turns(store, 1)
+    for number in range(1, 26):
+        store.put_if_absent(layout.claim_key(PAIR, 1 + 2**number), b"junk")
+    asked: list[str] = []
+
+    def count(operation: str, key: str) -> Exception | None:
+        asked.append(f"{operation} {key}")
+        return None
+
+    store.before = count
+    reader = ChainReader(store, PAIR)
+    found = reader.refresh(tolerant=True)
+    assert choose(found).number == 1
+    assert len(reader.damaged) == 25
+    assert len(asked) < 100
+    assert reader.lost(found).keys() == {2**number for number in range(1, 26)}
+    assert len(asked) < 200
+
+
+def test_a_pair_is_there_without_its_first_claim() -> None:
+    """It is the oldest object of all, and the first that a rule of the bucket deletes."""
+    store = MemoryStore()
+    turns(store, 3)
+    reader = ChainReader(store, PAIR)
+    store.delete([layout.claim_key(PAIR, 1)])
+    assert reader.exists()
+    erase(store, 1)
+    assert reader.exists()
+    for number in (2, 3):
+        erase(store, number)
+    assert not reader.exists()
+
+
+def turns(store: MemoryStore, count: int) -> list[Backup]:
+    """Generations in turn, each complete, all but the last one sealed."""
+    found = []
+    for number in range(1, count + 1):
+        backup = Backup.claim(store, topics=[TopicSpec("orders")], number=number, instance="ab"[number % 2])
+        backup.commit(records("orders", 0, range(3)))
+        backup.complete()
+        if number < count:
+            backup.seal()
+        found.append(backup)
+    return found
+
+
+def erase(store: MemoryStore, number: int) -> None:
+    """Delete claim and chain."""
+    below = [info.key for info in store.list(layout.chain_prefix(PAIR, number))]
+    store.delete([layout.claim_key(PAIR, number), *below])

@@ -10,9 +10,11 @@ import pytest
 from build_backup import Backup, TopicSpec, records
 
 from backup_avro import layout
+from backup_avro.errors import ConfigError
 from controller.cli.main import run
 from controller.roster import pairs
-from sink.object_store import ObjectStore, open_store
+from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs.read import StoreAddress, require_pair
 
 ORDERS = TopicSpec("orders", partitions=2)
 
@@ -51,10 +53,20 @@ def test_pairs_in_every_state(store: ObjectStore) -> None:
     assert ended.window is not None
 
 
+def test_a_pair_that_lost_its_first_claim_is_there(store: ObjectStore) -> None:
+    """A bucket that was emptied, and written anew under a later number."""
+    generation(store, "web", 7, "a")
+    [web] = pairs(store)
+    assert (web.generations, web.newest, web.active, web.damaged) == ((7,), 7, "a", ())
+    require_pair(StoreAddress(root=store.url, settings=StoreSettings()), "web")
+    with pytest.raises(ConfigError, match="pair wob has no generation"):
+        require_pair(StoreAddress(root=store.url, settings=StoreSettings()), "wob")
+
+
 def test_what_is_no_pair_is_passed_over(store: ObjectStore) -> None:
-    """Folders of others, with names that no pair can have, and claims that are not there."""
+    """Folders of others, with names that no pair can have, and what is no claim."""
     generation(store, "web", 1, "a")
-    for key in ("photos/2026/cat.jpg", "with space/generations/00000001.json", "late/generations/00000002.json"):
+    for key in ("photos/2026/cat.jpg", "with space/generations/00000001.json", "late/generations/2.json"):
         store.put_if_absent(key, b"{}")
     assert [one.pair for one in pairs(store)] == ["web"]
 

@@ -70,6 +70,7 @@ def went(chain: Chain, incarnation: str) -> Chain:
     return chain.takeover(incarnation)
 
 
+BUSY = Twin(known=True, heard_mono=499.0, incarnations={"a-0": 499.0})
 CLAIM_2 = ClaimNext(generation=2, reason=Reason.ACTIVE_SILENT)
 START = StartPipeline(generation=1, reason=Reason.STEADY)
 GONE_KEPT = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
@@ -115,6 +116,12 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
     ),
     "a claim of the peer was never opened": (
         look(Chain(instance="b", incarnation="b-1", claimed_at=0)),
+        Role.PASSIVE,
+        (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "a claim of the peer was never opened, and the store's clock was set back": (
+        look(Chain(instance="b", incarnation="b-1", claimed_at=86_400_000)),
         Role.PASSIVE,
         (ClaimNext(generation=2, reason=Reason.NOTHING_EXISTS),),
         Reason.NOTHING_EXISTS,
@@ -258,6 +265,18 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
     ),
     "a twin may be alive: I have just started": (
         look(went(mine(1), "a-0"), twin=Twin(known=True), started_mono=490.0),
+        Role.PASSIVE,
+        (),
+        Reason.TWIN_ALIVE,
+    ),
+    "a twin holds a chain, and I hold a newer one": (
+        look(went(mine(1).seal(), "a-0"), mine(3), twin=BUSY, pipelines={3: RUNNING}),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
+    "a twin holds a chain, and mine is older": (
+        look(mine(1).seal(), went(mine(3), "a-0"), twin=BUSY),
         Role.PASSIVE,
         (),
         Reason.TWIN_ALIVE,

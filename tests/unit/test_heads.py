@@ -190,10 +190,10 @@ def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
     state = backup(store).writer.state
     head = head_of(state)
     later, another, unknown = replace(head, seq=6), replace(head, sha256=SHA), replace(head, generation=2)
-    assert heads.missing([head, replace(head, seq=3)], [state], newest=1) == ()
-    assert heads.missing([unknown, later], [state], newest=1) == (later, unknown)
-    assert heads.missing([another], [state], newest=1) == (another,)
-    assert heads.missing([unknown], [state], newest=2) == ()
+    assert heads.missing([head, replace(head, seq=3)], [state], numbers=[1]) == ()
+    assert heads.missing([unknown, later], [state], numbers=[1]) == (later, unknown)
+    assert heads.missing([another], [state], numbers=[1]) == (another,)
+    assert heads.missing([unknown], [state], numbers=[1, 2]) == ()
 
 
 def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:

@@ -211,6 +211,7 @@ def test_symbolic_links_are_not_followed(store: FileStore, tmp_path_factory: pyt
         lambda: store.delete(["folder/secret"]),
         lambda: list(store.list("folder/")),
         lambda: list(store.list_folders("folder/")),
+        lambda: list(store.list_files("folder/")),
         lambda: store.get("object"),
     ):
         with pytest.raises(StoreDeniedError, match="symbolic link"):

@@ -40,7 +40,10 @@ class Watched:
     def __init__(self, store: ObjectStore) -> None:
         reader = ChainReader(store, PAIR)
         self.view = StoreView(
-            began_mono=time.monotonic(), generations=tuple(reader.refresh()), newest=reader.newest, grew_mono={}
+            began_mono=time.monotonic(),
+            generations=tuple(reader.refresh()),
+            numbers=tuple(reader.numbers),
+            grew_mono={},
         )
         self.seen: Sight | None = sight(store, heard_s={"a": 1, "b": 1}, topics=[ORDERS])
 

@@ -38,7 +38,7 @@ def view_of(store: ObjectStore) -> StoreView:
     reader = ChainReader(store, PAIR)
     live = tuple(reader.refresh(tolerant=True))
     damaged = {number: str(error) for number, error in reader.damaged.items()}
-    return StoreView(began_mono=0.0, generations=live, newest=reader.newest, grew_mono={}, damaged=damaged)
+    return StoreView(began_mono=0.0, generations=live, numbers=tuple(reader.numbers), grew_mono={}, damaged=damaged)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_read_by_and_by_it_is_the_whole_history(store: ObjectStore) -> None:
     heads = {g.number: g.seq for g in view.generations}
     annals = GradualAnnals(store, PAIR, generations=12)
     seen = []
-    while annals.read_on(heads, view.newest, entries=16):
+    while annals.read_on(heads, view.numbers, entries=16):
         seen.append(dict(annals.unread))
     assert seen[0] == {1: None, 2: None, 3: 27}, "43 entries: OPEN, 40 commits, CONFIRM, COMPLETE"
     assert seen[1][3] == 11
@@ -69,11 +69,11 @@ def test_what_is_appended_is_read_on(store: ObjectStore) -> None:
     """Only what is new is read: the chain that was read once is not read again."""
     backup = turn(store, 1, "a", cleared=False)
     annals = GradualAnnals(store, PAIR, generations=12)
-    while annals.read_on({1: backup.writer.state.seq}, 1, entries=100):
+    while annals.read_on({1: backup.writer.state.seq}, [1], entries=100):
         pass
     backup.seal()
-    assert annals.read_on({1: backup.writer.state.seq}, 1, entries=100)
-    assert not annals.read_on({1: backup.writer.state.seq}, 1, entries=100)
+    assert annals.read_on({1: backup.writer.state.seq}, [1], entries=100)
+    assert not annals.read_on({1: backup.writer.state.seq}, [1], entries=100)
     assert [one.event for one in annals.annals.happenings] == ["CLAIM", "OPEN", "COMPLETE", "SEALED"]
 
 
@@ -83,7 +83,7 @@ def test_old_generations_are_left_out_and_named() -> None:
     for number in range(1, 5):
         Backup.claim(store, topics=[ORDERS], number=number)
     annals = GradualAnnals(store, PAIR, generations=2)
-    while annals.read_on({}, 4, entries=10):
+    while annals.read_on({}, range(1, 5), entries=10):
         pass
     assert {one.generation for one in annals.annals.happenings} == {3, 4}
     assert annals.unread == {1: None, 2: None}
@@ -95,7 +95,7 @@ def test_what_has_become_old_is_let_go_of() -> None:
     annals = GradualAnnals(store, PAIR, generations=2)
     for number in range(1, 7):
         Backup.claim(store, topics=[ORDERS], number=number)
-        while annals.read_on({}, number, entries=10):
+        while annals.read_on({}, range(1, number + 1), entries=10):
             pass
     assert {one.generation for one in annals.annals.happenings} == {5, 6}
     assert annals.unread == dict.fromkeys(range(1, 5))
@@ -109,7 +109,7 @@ def test_turns_that_are_long_over_are_let_go_of(store: ObjectStore) -> None:
         backup.complete()
         backup.seal()
         backup.append(Kind.CLEARED, clearing=backup.clearing())
-    views = [replace(view_of(store), newest=newest) for newest in (9, 11)]
+    views = [replace(view_of(store), numbers=tuple(range(1, newest + 1))) for newest in (9, 11)]
     it = Past(store, PAIR, lambda: views[0])
     for _ in range(12):
         it.step()
@@ -131,7 +131,7 @@ def test_damage_costs_no_other_chain(store: ObjectStore) -> None:
     store.put_if_absent(key, other)
     annals = GradualAnnals(store, PAIR, generations=12)
     heads = {2: broken.writer.state.seq, 3: 43}
-    while annals.read_on(heads, 3, entries=100):
+    while annals.read_on(heads, [1, 2, 3], entries=100):
         pass
     found = annals.annals
     assert "generation 2, chain entry 20: it is not linked to the one before" in found.damaged[2]

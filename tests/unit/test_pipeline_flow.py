@@ -20,7 +20,7 @@ from sink.chain.writer import ChainWriter
 from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase, Pipeline
 from sink.source.errors import ClusterTransientError
-from sink.source.fetched import AtHead, FaultKind, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 
 
@@ -108,6 +108,43 @@ def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatc
     bench.log.compact_to(5, epoch=2)
     assert bench.until(through(5)).positions[key()].epoch == 2
     assert len(asked) == 3
+
+
+def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> None:
+    """A new leader learns the high watermark late: what it has nothing of yet is still to be read."""
+    plain, late = bench.log.answer, threading.Event()
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        if late.is_set() or not source.positions:
+            return plain(source)
+        now = clock.now()
+        time.sleep(0.002)
+        # As in a full response: the partition is named, although there is nothing to read below the end it knows.
+        return [
+            Fetched(
+                topic="t",
+                partition=0,
+                fetch_offset=source.positions[T0],
+                records=b"",
+                high_watermark=6,
+                last_stable_offset=6,
+                log_start_offset=0,
+                end_offset=6,
+                aborted=(),
+                leader_id=1,
+                leader_epoch=2,
+                received_at=now,
+                requested_at=now,
+                drained=True,
+            )
+        ]
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.log.append(*range(10))
+    bench.start()
+    time.sleep(0.5)
+    late.set()
+    assert bench.stored(bench.until(through(10))) == list(range(10))
 
 
 def test_a_drain_commits_what_was_read(bench: Bench) -> None:
