@@ -1,7 +1,7 @@
 """Committing: upload the objects of a draft, look once more at the topic ids, append to the chain. One at a time.
 
 The order is the safety: an object is in the store before the chain names it, and a taint is in the chain before the
-first commit after the gap that caused it.
+first commit after the gap that caused it. What others have stored is looked up once more; what is missing is a taint.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
 from backup_avro.errors import TransientError
 from sink.chain.writer import ChainWriter, StoppedError
+from sink.confirm import what_is_wrong
 from sink.encryption.errors import KeyUnavailableError
 from sink.encryption.objects import new_seal
 from sink.meters import NOBODY, Meters, Target
@@ -29,12 +30,22 @@ from sink.topics import Cluster
 _LOG = structlog.get_logger()
 _T = TypeVar("_T")
 _RETRY_S = 1.0
-_REFUSALS: Final[Mapping[Target, str]] = {
-    "store": "store does not take an object",
-    "kms": "the KMS gives no key for an object",
-}
 _UPLOADS = 4
 _TOPIC_IDS = "topic ids"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wait:
+    """Whom an object waits for, and what is said when that begins and ends."""
+
+    who: Target
+    begins: str
+    ends: str
+
+
+_FOR_STORING = _Wait(who="store", begins="store does not take an object", ends="store has taken the object")
+_FOR_LOOKING_UP = _Wait(who="store", begins="store does not say whether it has an object", ends="store answers again")
+_FOR_A_KEY = _Wait(who="kms", begins="the KMS gives no key for an object", ends="there is a key again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +170,9 @@ class Committer:
         stored = [*draft.stored, *pool.map(self._upload, draft.objects)]
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
-        taints = tuple(taint for taint in draft.taints if taint.key.topic_id not in lost)
+        missing = self._missing(draft, pool)
+        # The first taint of a partition counts, and what is missing lies below what was read late.
+        taints = tuple(taint for taint in (*missing, *draft.taints) if taint.key.topic_id not in lost)
         if taints:
             self._writer.append(_entry(Kind.TAINTED, taints=taints))
             self._tell(taints, draft.names)
@@ -181,6 +194,24 @@ class Committer:
         size = sum(item.bytes for item in stored)
         return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds)
 
+    def _missing(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[Taint, ...]:
+        """Return a taint for each base of which something that others have stored is not there any more.
+
+        A base is right as of its end only, so none of it is sound without a part. The commit names the object all the
+        same: the chain says what there was, and whoever verifies or restores it meets the loss.
+        """
+        found: dict[PartitionKey, Taint] = {}
+        for item, what in zip(draft.stored, pool.map(self._look_up, draft.stored), strict=True):
+            if what is not None:
+                for part in item.parts:
+                    start = draft.positions[part.key].base.start
+                    found.setdefault(part.key, Taint(key=part.key, offset=start, reason=f"{item.key} {what}"))
+        return tuple(found.values())
+
+    def _look_up(self, item: StoredObject) -> str | None:
+        info = self._insist(item.key, _FOR_LOOKING_UP, lambda: self._store.head(item.key))
+        return what_is_wrong(item, None if info is None else info.size)
+
     def _tell(self, taints: tuple[Taint, ...], names: dict[str, str]) -> None:
         first = taints[0]
         _LOG.warning(
@@ -197,13 +228,13 @@ class Committer:
     def _upload(self, assembly: Assembly) -> StoredObject:
         """Build an object and store it. Its bytes are let go of as soon as the store has them."""
         key = assembly.key
-        built = assembly.build(self._insist(key, "kms", lambda: new_seal(self._store, key)))
+        built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
         began = time.monotonic()
-        self._insist(key, "store", lambda: put_new(self._store, key, built.data))
+        self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data))
         self._meters.uploaded(time.monotonic() - began)
         return built.item
 
-    def _insist(self, key: str, who: Target, step: Callable[[], _T]) -> _T:
+    def _insist(self, key: str, wait: _Wait, step: Callable[[], _T]) -> _T:
         """Do what an object waits for until it works: all else would lose its records."""
         told = False
         while True:
@@ -211,16 +242,16 @@ class Committer:
                 done = step()
             except (StoreTransientError, KeyUnavailableError) as error:
                 if not told:
-                    _LOG.warning(f"{_REFUSALS[who]}, trying until it does", key=key, error=str(error))
+                    _LOG.warning(f"{wait.begins}, trying until it does", key=key, error=str(error))
                 told = True
                 self._refused[key] = str(error)
-                self._meters.retried(who)
+                self._meters.retried(wait.who)
                 if self._stop.wait(_RETRY_S):
-                    raise StoppedError(f"stopped while uploading {key}") from error
+                    raise StoppedError(f"stopped while the store or the KMS was waited for: {key}") from error
             else:
                 self._refused.pop(key, None)
                 if told:
-                    _LOG.info("store has taken the object" if who == "store" else "there is a key again", key=key)
+                    _LOG.info(wait.ends, key=key)
                 return done
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:

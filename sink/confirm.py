@@ -1,4 +1,8 @@
-"""Confirming, before COMPLETE, that every object of a generation is in the store as the chain says."""
+"""Confirming, before COMPLETE, that every object of a generation is in the store as the chain says.
+
+What a catch-up job or a worker has stored is looked up before the commit that names it as well (`sink.commit`): for
+topics and partitions that come after COMPLETE nobody else would notice that it went.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,20 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -
     sizes = {info.key: info.size for info in store.list(prefix)}
     objects = list(state.objects.values())
     for item in objects:
-        size = sizes.get(item.key)
-        if size != item.bytes:
-            what = "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"
+        what = what_is_wrong(item, sizes.get(item.key))
+        if what is not None:
             raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
     if read_back:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(lambda item: _read_back(store, item), objects))
     return len(objects)
+
+
+def what_is_wrong(item: StoredObject, size: int | None) -> str | None:
+    """Say what is wrong with an object of which the store has `size` bytes (None: that it has not), None if nothing."""
+    if size == item.bytes:
+        return None
+    return "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"
 
 
 def _read_back(store: ObjectStore, item: StoredObject) -> None:

@@ -9,6 +9,10 @@ What this release removes, and what keeps each step safe whenever it is carried 
 * orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
   incarnation that lost the chain can't append. Never by age: what a live writer uploads is left alone. What a janitor
   stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
+  What a catch-up job stores is of no incarnation: any later one takes it. So while a generation takes records, its
+  offers stay, and so do objects of a partition until the chain says that its base is done, whether the offer of them
+  can be read or not, or is still to come. No job's duration is needed for that: a job reads bases that it found in the
+  chain, the chain is read after the listing, and a base that it once calls done takes nothing any more.
 * abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
   the chain first, so that a holder that is still alive fails at its next entry.
 * leftovers: what is found under a generation that is cleared.
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from backup_avro import layout
@@ -179,14 +184,32 @@ def _clearing(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
 # --- what is in no chain
 
 
-def _writer_gone(seen: Observation, state: Generation, modified: int, rules: Rules) -> str | None:
-    """Say why whoever began to write something at `modified` can't commit it any more, None if it may."""
+def _done(state: Generation) -> frozenset[tuple[str, int]]:
+    """Return topic name and partition of the bases that are done: of them no catch-up job's range is taken any more.
+
+    By name, because that is what keys hold; of two lives of one name both must be done.
+    """
+    places: dict[tuple[str, int], bool] = {}
+    for key, position in state.positions.items():
+        place = (state.topics[key.topic_id].name, key.partition)
+        places[place] = places.get(place, True) and position.base.complete
+    return frozenset(place for place, done in places.items() if done)
+
+
+def _writer_gone(
+    seen: Observation, state: Generation, begun: tuple[str, datetime], done: frozenset[tuple[str, int]], rules: Rules
+) -> tuple[bool, str]:
+    """Say whether nobody can commit any more what was begun under a key at a time, and why, or why somebody may."""
+    key, at = begun
     if state.sealed:
-        return "the generation is sealed"
+        return True, "the generation is sealed"
+    place = layout.partition_of(key)
+    if layout.is_offer(key) or (place is not None and place not in done):
+        return False, "a catch-up job may have stored them, and whoever holds the chain may take them"
     takeover = seen.takeovers.get(state.number)
-    if takeover is not None and modified < takeover.modified - rules.slack:
-        return f"written by an incarnation that lost the chain (TAKEOVER, entry {takeover.seq})"
-    return None
+    if takeover is not None and round(at.timestamp() * 1000) < takeover.modified - rules.slack:
+        return True, f"written by an incarnation that lost the chain (TAKEOVER, entry {takeover.seq})"
+    return False, "their writer may still commit them"
 
 
 def _janitor_at_work(seen: Observation, state: Generation) -> bool:
@@ -195,35 +218,38 @@ def _janitor_at_work(seen: Observation, state: Generation) -> bool:
 
 
 def _orphans(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
-    groups: dict[str | None, list[ObjectInfo]] = {}
+    groups: dict[tuple[bool, str], list[ObjectInfo]] = {}
+    done = _done(state)
     for info in seen.objects.get(state.number, ()):
         if info.key not in state.objects and info.key not in state.replaced:
-            modified = round(info.modified.timestamp() * 1000)
-            if layout.by_janitor(info.key):
-                reason = None if _janitor_at_work(seen, state) else "stored by a janitor that did not commit them"
+            if not layout.by_janitor(info.key):
+                found = _writer_gone(seen, state, (info.key, info.modified), done, rules)
+            elif _janitor_at_work(seen, state):
+                found = False, "a janitor is at work and may still commit them"
             else:
-                reason = _writer_gone(seen, state, modified, rules)
-            groups.setdefault(reason, []).append(info)
-    for reason, objects in groups.items():
-        if reason is None:
-            yield _kept("objects in no chain", state, "their writer may still commit them", objects)
-        else:
+                found = True, "stored by a janitor that did not commit them"
+            groups.setdefault(found, []).append(info)
+    for (goes, reason), objects in groups.items():
+        if goes:
             yield _step(Action.ORPHANS, state, reason, objects)
+        else:
+            yield _kept("objects in no chain", state, reason, objects)
 
 
 def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
-    groups: dict[str | None, list[UploadInfo]] = {}
+    groups: dict[tuple[bool, str], list[UploadInfo]] = {}
+    done = _done(state)
     for upload in seen.uploads.get(state.number, ()):
         initiated = round(upload.initiated.timestamp() * 1000)
-        reason = "the generation is cleared" if state.cleared is not None else None
         if layout.by_janitor(upload.key) and seen.at - initiated > rules.grace:
-            reason = "begun by a janitor longer than the grace time ago"
-        groups.setdefault(reason or _writer_gone(seen, state, initiated, rules), []).append(upload)
-    for reason, uploads in groups.items():
-        if reason is None:
-            why = "their writer may still finish them"
-            yield Kept(what="unfinished uploads", generation=state.number, reason=why, count=len(uploads))
+            found = True, "begun by a janitor longer than the grace time ago"
+        elif state.cleared is not None:
+            found = True, "the generation is cleared"
         else:
+            found = _writer_gone(seen, state, (upload.key, upload.initiated), done, rules)
+        groups.setdefault(found, []).append(upload)
+    for (goes, reason), uploads in groups.items():
+        if goes:
             yield Step(
                 action=Action.UPLOADS,
                 generation=state.number,
@@ -231,6 +257,8 @@ def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
                 reason=reason,
                 uploads=tuple(uploads),
             )
+        else:
+            yield Kept(what="unfinished uploads", generation=state.number, reason=reason, count=len(uploads))
 
 
 def _replaced(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:

@@ -16,6 +16,8 @@ _OFFER = re.compile(r"([A-Za-z0-9_-]+)\+(\d+)\+(\d+)\+(\d+)\+(\d{20})\+(\d{20})\
 _SIGNED = re.compile(r"[^/]+/(?:(?:generations|releases|pauses|checkpoints)/|[^/]+/generation=\d+/offers/).+", re.ASCII)
 _SWEPT = "swept-"
 _DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
+_PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=(\d+)/.+", re.ASCII)
+_OFFERED = re.compile(r"[^/]+/[^/]+/generation=\d{8}/offers/.+", re.ASCII)
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 
 #: The last generation that a name has room for.
@@ -204,6 +206,17 @@ def offer_of(name: str) -> tuple[str, int, int, int, int, int] | None:
     topic_id, *numbers = match.groups()
     partition, floor, leader, low, high = (int(number) for number in numbers)
     return topic_id, partition, floor, leader, low, high
+
+
+def is_offer(key: str) -> bool:
+    """Whether a key lies in a generation's folder of offers, whatever its name there."""
+    return _OFFERED.fullmatch(key) is not None
+
+
+def partition_of(key: str) -> tuple[str, int] | None:
+    """Return topic name and partition in the key of one partition's data object, None for other keys."""
+    match = _PARTITION.fullmatch(key)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def journal_number(key: str) -> int:

@@ -210,8 +210,8 @@ MISTAKES = (
     Mistake(
         name="objects are not confirmed before COMPLETE",
         file="sink/confirm.py",
-        old="        if size != item.bytes:\n",
-        new="        if size == -1:\n",
+        old="    if size == item.bytes:\n",
+        new="    if size != -1:\n",
     ),
     Mistake(
         name="sealed without a look at fresh chains",

@@ -54,3 +54,17 @@ def test_pair_and_generation_of_a_data_object() -> None:
     for name in (layout.claim_key("shop", 7), layout.data_prefix("shop", "a", 7), "shop/a/b/generation=00000007/x"):
         with pytest.raises(DamagedError, match="lies in no generation"):
             layout.place_of(name)
+
+
+def test_what_a_catch_up_job_stores_is_told_by_its_name() -> None:
+    """Offers by their folder, whatever lies there; data objects by topic and partition, journals by neither."""
+    where = ("shop", "a", 7)
+    data = layout.data_key(*where, topic="offers", partition=12, first=1, last=2, nonce="ab")
+    assert layout.partition_of(data) == ("offers", 12)
+    assert not layout.is_offer(data)
+    for name in ("x", layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=0, high=9, nonce="ab")):
+        assert layout.is_offer(layout.offers_prefix(*where) + name)
+        assert layout.partition_of(layout.offers_prefix(*where) + name) is None
+    journal = layout.journal_key(*where, seq=5, nonce="ab")
+    assert not layout.is_offer(journal)
+    assert layout.partition_of(journal) is None

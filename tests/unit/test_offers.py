@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from pipelines import QUICK, T0, Bench, Log, through
 
 from backup_avro import layout
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import Kind, PartitionKey
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, decode_offer, encode_offer
+from sink.chain.reader import ChainReader
+from sink.object_store.base import StoreTransientError
 from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, put_offer, read_range
 from sink.source.fetched import FaultKind, FetchFault
 from sink.transcode.reference import ReferenceTranscoder
@@ -247,6 +249,49 @@ def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
+
+
+def damaged_once_offered(bench: Bench, left: bytes | None) -> None:
+    """Delete, or overwrite, what a job stored when the instance has seen the offer, before it names the object."""
+
+    def between(operation: str, name: str) -> None:
+        if operation == "get" and name.startswith(PREFIX):
+            for item in decode_offer(bench.store.objects[name], name).objects:
+                if left is None:
+                    bench.store.objects.pop(item.key, None)
+                else:
+                    bench.store.objects[item.key] = left
+
+    bench.store.before = between
+
+
+@pytest.mark.parametrize("what", ["is missing", "has 3 bytes instead of"])
+def test_what_vanishes_between_offer_and_commit_is_a_taint(bench: Bench, what: str) -> None:
+    """Nobody would look again after COMPLETE. None of the base is sound without it, and the chain goes on naming it."""
+    started(bench)
+    damaged_once_offered(bench, None if what == "is missing" else b"abc")
+    read(bench, 70, 100)
+    state = bench.until(lambda state: state.objects)
+    (named,) = state.objects
+    assert state.taints[key()].offset == 0
+    assert state.taints[key()].reason.startswith(f"{named} {what}")
+    entries = [entry for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
+    naming = next(n for n, entry in enumerate(entries) if entry.objects)
+    assert entries[naming - 1].kind is Kind.TAINTED
+
+
+def test_a_store_that_does_not_answer_is_asked_again_what_it_has(bench: Bench) -> None:
+    """That is no loss."""
+    refusals = iter([StoreTransientError("busy")] * 2)
+    bench.store.before = lambda operation, name: (
+        next(refusals, None) if operation == "head" and name.endswith(".avro") else None
+    )
+    started(bench)
+    read(bench, 0, 100)
+    state = bench.until(through(100))
+    assert next(refusals, None) is None, "it was asked"
+    assert not state.taints
+    assert bench.stored(state) == list(range(100))
 
 
 def test_a_large_range_is_stored_in_several_objects(bench: Bench) -> None:

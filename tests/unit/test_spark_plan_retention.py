@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 
 from backup_avro import layout
-from backup_avro.chain import Kind, StoredObject
+from backup_avro.chain import Base, Kind, PartitionKey, Position, StoredObject
 from backup_avro.record import Record
 from sink.chain.pins import Pin
 from sink.chain.reader import ChainReader
@@ -288,11 +289,100 @@ def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
     upload = UploadInfo(key=f"{PAIR}/a/generation=00000001/x", upload_id="u", initiated=moment(-400 * DAY))
     found = plan(store, uploads={1: (upload,)})
     assert found.steps == ()
-    assert "may still finish" in why(found, "unfinished uploads")
+    assert "may still commit" in why(found, "unfinished uploads")
     gone = plan(store, uploads={1: (upload,)}, takeovers={1: Takeover(seq=4, modified=now_ms(store))})
     assert steps(gone)[Action.UPLOADS, 1].uploads == (upload,)
     backup.seal()
     assert steps(plan(store, uploads={1: (upload,)}))[Action.UPLOADS, 1].uploads == (upload,)
+
+
+def base_of_a_job(*, done: bool) -> Base:
+    """The base of a partition of which a job has read the upper half, and then all."""
+    return Base(start=0, end=100, leader=1, attempts=1, done=((0 if done else 50, 100),), done_at=1 if done else None)
+
+
+def job_stored(backup: Backup, *, partition: int = 0) -> tuple[str, str]:
+    """An object and the offer of it, in the name of the generation, as a catch-up job leaves them; their keys."""
+    where = (PAIR, backup.writer.state.instance, backup.number)
+    data = layout.data_key(*where, topic="orders", partition=partition, first=0, last=49, nonce=secrets.token_hex(8))
+    offer = layout.offers_prefix(*where) + layout.offer_name(
+        topic_id=backup.key("orders", partition).topic_id,
+        partition=partition,
+        floor=1,
+        leader=1,
+        low=0,
+        high=50,
+        nonce=secrets.token_hex(8),
+    )
+    for key in (data, offer):
+        backup.store.put_if_absent(key, b"no offer that anybody could read")
+    return data, offer
+
+
+def being_read(store: ObjectStore, *, done: Iterable[int] = (), number: int = 1) -> Backup:
+    """A generation whose chain knows two partitions, the bases of those in `done` read to the end."""
+    backup = Backup.claim(store, topics=[ORDERS], number=number)
+    at = now_ms(store)
+    positions = {
+        backup.key("orders", partition): Position(
+            offset=100, epoch=0, head_at=at, log_start=0, base=base_of_a_job(done=partition in done)
+        )
+        for partition in (0, 1)
+    }
+    backup.append(Kind.COMMIT, topics=tuple(backup.topics.values()), positions=positions)
+    return backup
+
+
+def superseded(store: ObjectStore) -> dict[int, Takeover]:
+    """A TAKEOVER long after all that is stored."""
+    return {1: Takeover(seq=9, modified=now_ms(store) + DAY)}
+
+
+def test_what_a_catch_up_job_stored_outlives_a_restart_of_its_instance(store: ObjectStore) -> None:
+    """It is of no incarnation: the next one takes it, however old it is, and whether its offer can be read or not."""
+    backup = being_read(store, done=[1])
+    job_stored(backup)
+    useless, _ = job_stored(backup, partition=1)
+    seen = observe(store, after=400 * DAY, takeovers=superseded(store))
+    found = make_plan(seen, Rules())
+    (step,) = found.steps
+    assert step.keys == (useless,), "its partition's base is done, so nobody takes it any more"
+    assert judge(step, seen, Rules()) == step
+    assert "a catch-up job may have stored them" in why(found, "objects in no chain")
+    assert [kept.count for kept in found.kept] == [3], "one object, and both offers"
+
+
+def test_what_no_offer_names_yet_is_left_to_the_job_that_reads_on(store: ObjectStore) -> None:
+    """It stores objects before it offers them; of a partition that the chain does not know nobody can say."""
+    backup = being_read(store)
+    data, offer = job_stored(backup)
+    store.delete([offer])
+    job_stored(backup, partition=7)
+    upload = UploadInfo(key=data, upload_id="u", initiated=moment(-400 * DAY))
+    found = plan(store, takeovers=superseded(store), uploads={1: (upload,)})
+    assert found.steps == ()
+    assert [kept.count for kept in found.kept] == [3, 1], "two objects and an offer; the upload"
+    assert "a catch-up job may have stored them" in why(found, "unfinished uploads")
+
+
+def test_both_lives_of_a_topic_must_be_read_through(store: ObjectStore) -> None:
+    """Keys hold its name alone."""
+    backup = being_read(store, done=[0, 1])
+    data, _ = job_stored(backup)
+    assert steps(plan(store, takeovers=superseded(store)))[Action.ORPHANS, 1].keys == (data,)
+    again = replace(backup.topics["orders"], topic_id="another")
+    position = Position(offset=100, epoch=0, head_at=now_ms(store), log_start=0, base=base_of_a_job(done=False))
+    backup.append(Kind.COMMIT, topics=(again,), positions={PartitionKey("another", 0): position})
+    assert plan(store, takeovers=superseded(store)).steps == ()
+
+
+def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: ObjectStore) -> None:
+    """Nothing can follow SEALED, whether the restart was before or after."""
+    backup = being_read(store, done=[0, 1])
+    backup.complete()
+    left = job_stored(backup)
+    backup.seal()
+    assert set(steps(plan(store))[Action.ORPHANS, 1].keys) == set(left)
 
 
 # --- generations that nobody needs
