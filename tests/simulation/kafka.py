@@ -10,7 +10,7 @@ from backup_avro.chain import GroupOffset, Topic
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
 from sink.source.errors import ClusterUnreachableError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, TopicPartition
 from sink.transcode.segment import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
@@ -140,17 +140,22 @@ class Source:
     def close(self) -> None:
         """Nothing to release."""
 
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """The ends, with the epoch of the record before each."""
         return self._ask(tps, lambda partition: (partition.stable, partition.epoch_before(partition.stable)))
 
-    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The starts."""
-        return self._ask(tps, lambda partition: (partition.start, partition.epoch))
-
-    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Who leads."""
-        return self._ask(tps, lambda partition: (partition.leader, partition.epoch))
+    def bounds(
+        self, tps: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Ends, starts and leaders, each asked for by a request of its own."""
+        ends = self.known_ends(tps)
+        starts = self._ask(list(ends), lambda partition: (partition.start, partition.epoch))
+        leaders = self._ask(list(starts), lambda partition: (partition.leader, partition.epoch))
+        found = {
+            tp: LogBounds(start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader)
+            for tp, (leader, _) in leaders.items()
+        }
+        return found, {tp: "no leader" for tp in tps if tp not in found}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Where epochs end."""
