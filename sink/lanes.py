@@ -15,7 +15,7 @@ from sink.chain.writer import now_ms
 from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
 from sink.roll import Roller
-from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
 from sink.track import Track
 from sink.transcode.segment import Transcoded, Transcoder
 
@@ -24,7 +24,7 @@ DAMAGED_RETRY_S = 5.0
 
 
 class Source(Protocol):
-    """One lane of raw fetches, as `sink.source.fetcher` has it. Used from the pipeline's thread alone."""
+    """One lane of raw fetches, as `sink.source.fetcher` has it. Used from one thread alone."""
 
     def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
         """Begin to fetch a partition at `offset`, of this life of the topic alone."""
@@ -46,20 +46,21 @@ class Source(Protocol):
         """Return what has arrived, waiting at most `timeout_s` for something."""
         ...
 
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the ends of logs (by isolation level), each with the leader epoch of the record before it."""
+    def bounds(
+        self, tps: Sequence[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, LogBounds], Mapping[TopicPartition, str]]:
+        """Return where logs begin and end and who leads; of those that no leader answers for, why."""
+        ...
+
+    def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the ends of logs (by isolation level), each with the leader epoch of the record before it.
+
+        Takes little time: without those that no leader answers for.
+        """
         ...
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Return what the leaders know of these epochs: the largest one up to each, and its end (KIP-320)."""
-        ...
-
-    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the starts of logs with their leader epochs."""
-        ...
-
-    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (leader, leader epoch) of each partition that has one."""
         ...
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 One thread reads both lanes: the tail, never paused, and the base, newest chunk first. The committer's thread uploads
 and appends; a third one asks the cluster for topics and consumer groups, so that a slow broker never holds up the tail;
-a fourth merges small objects.
+others look where the logs of new partitions begin and end; a fourth merges small objects.
 Memory is bounded: a full budget stops the fetch.
 """
 
@@ -19,9 +19,8 @@ from functools import partial
 
 import structlog
 
-from backup_avro.chain import Base, PartitionKey, Topic
+from backup_avro.chain import Base, PartitionKey
 from backup_avro.container import Codec
-from backup_avro.errors import TransientError
 from sink import clock
 from sink.base import BaseLane
 from sink.brake import PATIENCE_S, Brake
@@ -32,6 +31,7 @@ from sink.lanes import Board, ScanLane, Source
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.meters import NOBODY, Meters
+from sink.newcomers import Newcomer, Newcomers
 from sink.object_store.base import ObjectStore
 from sink.offer_lane import OfferLane
 from sink.promise import promise_of
@@ -53,6 +53,7 @@ _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
 _SKEW_S = 5.0
 """By how much two answers of a store may disagree about the time; small enough not to matter for the tombstone rule."""
+_NOT_READ = "not read"
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
 
@@ -141,6 +142,7 @@ class Pipeline:
         assert opening is not None
         self._writer = writer
         self._open_source = open_source
+        self._newcomers = Newcomers(open_source)
         self._committed = committed
         self._workers = workers
         self._level = policy.compression_level if policy.codec == opening.codec else None
@@ -327,12 +329,14 @@ class Pipeline:
         )
 
     def _read(self, source: Source, tail: TailLane, base: ScanLane) -> None:
-        # Log ends are looked up by the base's `source`: so both are connected before there is anything to read.
         while not self._drain.is_set():
             self._collect()
             survey = self._surveyor.take()
             if survey is not None:
-                self._survey(survey, source, tail, base)
+                self._survey(survey)
+            if not self._board.tracks:
+                source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
+            self._welcome(tail, base)
             if not self._brake.full(self._board.roller.bytes + self._in_flight, now=clock.now()):
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
                 for tp, leader in tail.moved:
@@ -344,7 +348,8 @@ class Pipeline:
             self._tell_waiting()
             if self._board.tracks:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
-            self._drafter.mark()
+            if not self._newcomers.waiting:  # a mark says where all logs ended
+                self._drafter.mark()
             if self._flush_due():
                 self._flush()
 
@@ -412,41 +417,39 @@ class Pipeline:
             self._in_flight = draft.bytes
             self._committer.submit(draft)
 
-    def _survey(self, survey: Survey, source: Source, tail: TailLane, base: ScanLane) -> None:
+    def _survey(self, survey: Survey) -> None:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)
         for track in self._board.tracks.values():  # its topic's configuration may be another one now
             promise = promise_of(track.retention_s, self._policy.chunk_ceiling_s)
             track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
-        added = {
-            TopicPartition(topic.name, n): topic
-            for topic in survey.topics
-            for n in range(topic.partitions)
-            if TopicPartition(topic.name, n) not in self._board.tracks
-        }
-        if not added:
-            return
-        try:
-            asked = clock.now()
-            tps = list(added)
-            ends, starts, leaders = source.end_offsets(tps), source.start_offsets(tps), source.leaders(tps)
-        except TransientError as error:
-            _LOG.warning("cannot ask for log ends, trying again", error=str(error))
-            self._surveyor.hurry()
-            return
-        for tp, topic in added.items():
-            if tp in ends and tp in starts and tp in leaders:
-                track = self._track(tp, topic, end=ends[tp], start=starts[tp][0], leader=leaders[tp][0], asked=asked)
-                self._board.tracks[tp] = track
-                tail.add(tp, track)
-                if not track.scan.base.complete:
-                    base.add(tp)
-            else:
-                self._surveyor.hurry()
+        self._newcomers.want(
+            {
+                TopicPartition(topic.name, n): topic
+                for topic in survey.topics
+                for n in range(topic.partitions)
+                if TopicPartition(topic.name, n) not in self._board.tracks
+            }
+        )
+
+    def _welcome(self, tail: TailLane, base: ScanLane) -> None:
+        """Read the partitions whose logs are known now."""
+        for tp, newcomer in self._newcomers.step(clock.now()).items():
+            track = self._track(tp, newcomer)
+            self._board.tracks[tp] = track
+            tail.add(tp, track)
+            if not track.scan.base.complete:
+                base.add(tp)
+        trouble = self._newcomers.trouble
+        if trouble is None:
+            self._board.well(_NOT_READ)
+        else:
+            self._board.say(_NOT_READ, trouble)
 
     def _forget(self, topic_id: str) -> None:
         assert self._lanes is not None
+        self._newcomers.forget(topic_id)
         for tp, track in list(self._board.tracks.items()):
             if track.key.topic_id == topic_id:
                 self._board.roller.drop(track.key)
@@ -455,9 +458,8 @@ class Pipeline:
                     lane.remove(tp)
                 del self._board.tracks[tp]
 
-    def _track(
-        self, tp: TopicPartition, topic: Topic, *, end: tuple[int, int], start: int, leader: int, asked: float
-    ) -> Track:
+    def _track(self, tp: TopicPartition, newcomer: Newcomer) -> Track:
+        topic, bounds, asked = newcomer.topic, newcomer.bounds, newcomer.asked
         key = PartitionKey(topic.topic_id, tp.partition)
         retention_s = tombstones_promised_s(topic.config)
         promise = promise_of(retention_s, self._policy.chunk_ceiling_s)
@@ -474,13 +476,15 @@ class Pipeline:
             return Track(
                 key=key,
                 topic=tp.topic,
-                offset=end[0],
-                epoch=end[1],
-                log_start=start,
+                offset=bounds.end,
+                epoch=bounds.end_epoch,
+                log_start=bounds.start,
                 head_at=self._board.at(asked),
                 head_mono=asked,
-                head_offset=end[0],
-                scan=BaseScan(Base(start=min(start, end[0]), end=end[0], leader=leader), **promise),
+                head_offset=bounds.end,
+                scan=BaseScan(
+                    Base(start=min(bounds.start, bounds.end), end=bounds.end, leader=bounds.leader), **promise
+                ),
                 retention_s=retention_s,
             )
         head_at = state.head_at(key)
@@ -497,8 +501,8 @@ class Pipeline:
             retention_s=retention_s,
             recorded=before,
         )
-        if not before.base.complete and before.base.leader != leader:
-            track.scan.start_again(leader=leader, start=start)
+        if not before.base.complete and before.base.leader != bounds.leader:
+            track.scan.start_again(leader=bounds.leader, start=bounds.start)
         return track
 
     def _away_s(self, head_at: int) -> float:

@@ -78,9 +78,9 @@ class Surveyor:
                 if self.trouble is not None:
                     _LOG.info("the cluster answers again")
                 self.trouble = None
-            self._wake.wait(wait_s)
-            self._wake.clear()
-            self._stopped.wait(0.1)  # many partitions asking for a hurry are one survey
+            if self._wake.wait(wait_s):
+                self._wake.clear()
+                self._stopped.wait(min(_RETRY_S, self._interval_s))  # many partitions asking for a hurry are one survey
 
     def _once(self) -> None:
         topics = self._cluster.guarded()

@@ -11,7 +11,6 @@ from backup_avro.errors import DamagedError, TransientError
 from sink import clock
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source
-from sink.source.errors import UnknownTopicError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.lineage import holds
 from sink.track import Track
@@ -119,12 +118,14 @@ class TailLane:
             return
         empty, self._empty = self._empty, {}
         try:
-            ends = self._source.end_offsets(list(empty))
-        except (TransientError, UnknownTopicError) as error:
+            ends = self._source.known_ends(list(empty))
+        except TransientError as error:
             # Every response says again what is empty.
             self._skip_at = clock.now() + DAMAGED_RETRY_S
             _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
             return
+        if len(ends) < len(empty):  # asking takes time in which nothing is read
+            self._skip_at = clock.now() + DAMAGED_RETRY_S
         for tp, seen in empty.items():
             end, epoch = ends.get(tp, (-1, -1))
             track = self._board.tracks[tp]

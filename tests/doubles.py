@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from backup_avro.chain import GroupOffset, Topic
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
-from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
 
 Fault = Callable[[str, str], Exception | None]
 Event = Fetched | AtHead | FetchFault
@@ -199,22 +199,29 @@ class ScriptedSource:
             threading.Event().wait(min(timeout_s, 0.01))
         return events
 
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The ends that the test set."""
-        return {tp: self.ends[tp] for tp in tps if tp in self.ends}
+    def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The ends that the test set, of the partitions that have a leader."""
+        return {tp: self.ends[tp] for tp in tps if tp in self.ends and self.leader.get(tp, 1) >= 0}
+
+    def bounds(
+        self, tps: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Ends as above, starts of 0 and broker 1 as the leader unless the test says otherwise; leader -1 for none."""
+        ends = self.known_ends(tps)
+        found = {
+            tp: LogBounds(
+                start=self.starts.get(tp, (0, 0))[0],
+                end=end,
+                end_epoch=epoch,
+                leader=self.leader.get(tp, 1),
+            )
+            for tp, (end, epoch) in ends.items()
+        }
+        return found, {tp: "no leader" for tp in tps if tp not in found}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """What the test set; else every epoch goes on to the log's end."""
         return {tp: self.epochs.get(tp, (epoch, self.ends[tp][0])) for tp, epoch in epochs.items()}
-
-    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """0 unless the test says otherwise."""
-        return {tp: self.starts.get(tp, (0, 0)) for tp in tps}
-
-    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Broker 1 unless the test says otherwise; -1 for none."""
-        found = {tp: (self.leader.get(tp, 1), 1) for tp in tps}
-        return {tp: who for tp, who in found.items() if who[0] >= 0}
 
     def close(self) -> None:
         """Note it."""

@@ -63,6 +63,9 @@ class Log:
         source = ScriptedSource(
             ends={T0: (self.end, 1)}, answer=self.answer, starts={T0: (self.start, 0)}, leader={T0: self.leader}
         )
+        if self.sources:  # all see one cluster, also those that are opened later
+            first = self.sources[0]
+            source.ends, source.starts, source.leader = first.ends, first.starts, first.leader
         self.sources.append(source)
         return source
 

@@ -17,6 +17,19 @@ class TopicPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """Where a log begins and ends, as offsets, and the id of the broker that leads it.
+
+    `end` is the last stable offset under read_committed; `end_epoch` is the leader epoch of the record before it.
+    """
+
+    start: int
+    end: int
+    end_epoch: int
+    leader: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """One partition's part of one fetch response.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import kafka.errors as kafka_errors
@@ -16,9 +16,11 @@ from sink.source.answers import Answers, diverged, due_probe
 from sink.source.assignment import Assignment, Broker, Event, Partition, backoff
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 from sink.source.fetch_session import Plan
-from sink.source.fetched import FaultKind, TopicPartition
+from sink.source.fetched import FaultKind, LogBounds, TopicPartition
 from sink.source.offsets import Lookups
 from sink.source.slowness import SLOW, Slowness
+
+_T = TypeVar("_T")
 
 # Seconds.
 _SHORTEST_WAIT = 0.005
@@ -149,6 +151,26 @@ class RawFetcher:
         return []
 
     # Look-ups
+
+    def bounds(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Return {partition: its bounds} and, of those that no leader answers for, {partition: why}.
+
+        Raises ClusterDeniedError, ClusterAuthenticationError, and as `end_offsets` when `timeout_s` runs out.
+        """
+        return self._run(self._lookups.bounds, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
+
+    def known_ends(
+        self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 2.0
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return as `end_offsets`, without the partitions that no leader answers for. Raises as `bounds`."""
+        missing: dict[TopicPartition, str] = {}
+        return self._run(
+            lambda asked, deadline: self._lookups.ends(asked, deadline, missing),
+            [TopicPartition(*tp) for tp in tps],
+            timeout_s=timeout_s,
+        )
 
     def end_offsets(
         self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 10.0
@@ -438,10 +460,10 @@ class RawFetcher:
 
     def _run(
         self,
-        work: Callable[..., Coroutine[Any, Any, dict[TopicPartition, tuple[int, int]]]],
+        work: Callable[..., Coroutine[Any, Any, _T]],
         *args: object,
         timeout_s: float,
-    ) -> dict[TopicPartition, tuple[int, int]]:
+    ) -> _T:
         """Run a look-up on the loop, with fetching going on, until it is done or the time is up."""
         self._check_open()
         deadline = clock.now() + timeout_s
@@ -456,7 +478,7 @@ class RawFetcher:
             if future is not None and future.is_done:
                 if future.exception is not None:
                     raise future.exception
-                found: dict[TopicPartition, tuple[int, int]] = future.value
+                found: _T = future.value
                 return found
             if now >= deadline:
                 break

@@ -17,15 +17,21 @@ from sink.source.errors import (
     ClusterTransientError,
     UnknownTopicError,
 )
-from sink.source.fetched import TopicPartition
+from sink.source.fetched import LogBounds, TopicPartition
 from sink.source.lineage import Descent
 
 _PAUSE = 0.1  # seconds between two tries
 _UNKNOWN_TRIES = 6
+_SHORT_TRIES = 4
+"""After so many, a look-up that takes what there is goes on without the partitions that nobody answers for."""
 
 
 class Lookups:
-    """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only."""
+    """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
+
+    Each waits until all partitions are answered for, and raises at the deadline. With `missing` it waits for a moment
+    only: what is left out is in there, with why. That is not known, which is not the same as empty.
+    """
 
     def __init__(
         self,
@@ -54,32 +60,59 @@ class Lookups:
             self.views[view.name] = view
         self._on_views(views)
 
-    async def leaders(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
+    async def bounds(
+        self, tps: Sequence[TopicPartition], deadline: float
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Return what is known of each partition, and why nothing is of the others. Raises ClusterDeniedError."""
+        missing: dict[TopicPartition, str] = {}
+        ends = await self.ends(tps, deadline, missing)
+        starts = await self.offsets(list(ends), wire.EARLIEST, deadline, missing)
+        leaders = await self.leaders(list(starts), deadline, missing)
+        found = {
+            tp: LogBounds(start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader)
+            for tp, (leader, _) in leaders.items()
+        }
+        return found, missing
+
+    async def leaders(
+        self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (leader, epoch)}. Raises UnknownTopicError, ClusterDeniedError, ClusterTransientError."""
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
         tries = 0
-        while True:
+        while left := set(tps) - found.keys():
             if tries:
+                if self._goes_on_without(left, tries, why, missing):
+                    break
                 await self._pause(deadline)
             tries += 1
             if not await self._try_refresh({tp.topic for tp in tps}):
                 continue
+            # As of one metadata response: who led before may have moved while the others were waited for.
             found = {}
             for tp in tps:
-                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     found[tp] = leader
-            if len(found) == len(set(tps)):
-                return found
+        return found
 
     async def offsets(
-        self, tps: Sequence[TopicPartition], timestamp: int, deadline: float
+        self,
+        tps: Sequence[TopicPartition],
+        timestamp: int,
+        deadline: float,
+        missing: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (offset, epoch)} at `timestamp` (wire.LATEST, wire.EARLIEST). Raises as `leaders`."""
         found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
         left = set(tps)
         tries = 0
         while left:
             if tries:
+                if self._goes_on_without(left, tries, why, missing):
+                    break
                 await self._pause(deadline)
             tries += 1
             unknown = {tp.topic for tp in left if tp.topic not in self.views}
@@ -88,43 +121,55 @@ class Lookups:
                 continue
             by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
             for tp in left:
-                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1]))
-            for tp, offset, epoch in await self._listed(by_node, timestamp):
+            for tp, offset, epoch in await self._listed(by_node, timestamp, why):
                 found[tp] = (offset, epoch)
                 left.discard(tp)
         return found
 
-    async def ends(self, tps: Sequence[TopicPartition], deadline: float) -> dict[TopicPartition, tuple[int, int]]:
+    async def ends(
+        self, tps: Sequence[TopicPartition], deadline: float, missing: dict[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Return {partition: (end, epoch of the record before it)}, see `lineage`. Raises as `leaders`."""
-        listed = await self.offsets(tps, wire.LATEST, deadline)
+        listed = await self.offsets(tps, wire.LATEST, deadline, missing)
         descents = {tp: Descent(offset=offset, leader_epoch=epoch) for tp, (offset, epoch) in listed.items()}
         found = {tp: descent.trivial for tp, descent in descents.items()}
         while left := {tp: descents[tp].question for tp, epoch in found.items() if epoch is None}:
-            for tp, answer in (await self.epoch_ends_of(left, deadline)).items():
-                found[tp] = descents[tp].answered(*answer)
+            answers = await self.epoch_ends_of(left, deadline, missing)
+            for tp in left:
+                if tp in answers:
+                    found[tp] = descents[tp].answered(*answers[tp])
+                else:
+                    del found[tp]
         return {tp: (listed[tp][0], epoch) for tp, epoch in found.items() if epoch is not None}
 
     async def epoch_ends_of(
-        self, epochs: Mapping[TopicPartition, int], deadline: float
+        self,
+        epochs: Mapping[TopicPartition, int],
+        deadline: float,
+        missing: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Ask the leaders: {partition: (largest known epoch up to the one asked for, its end)} (KIP-320).
 
         -1 for both where the leader knows nothing of the kind. Raises as `leaders`.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
+        why: dict[TopicPartition, str] = {}
         tries = 0
         while len(found) < len(epochs):
             left = [tp for tp in epochs if tp not in found]
             if tries:
+                if self._goes_on_without(left, tries, why, missing):
+                    break
                 await self._pause(deadline)
             tries += 1
             if not await self._try_refresh({tp.topic for tp in left}):
                 continue
             by_node: defaultdict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
             for tp in left:
-                leader = self._leader(tp, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1], epochs[tp]))
             for node, asks in by_node.items():
@@ -132,6 +177,7 @@ class Lookups:
                     answers = await self.epoch_ends(node, asks)
                 except kafka_errors.KafkaError as error:
                     self._note(error)
+                    why.update((tp, self._problem) for tp, _, _ in asks)
                     continue
                 for tp, code, epoch, end in answers:
                     if code == wire.NO_ERROR:
@@ -139,25 +185,30 @@ class Lookups:
                     elif code == wire.TOPIC_AUTHORIZATION_FAILED:
                         raise denied(tp.topic)
                     else:
-                        self._problem = f"{wire.error_name(code)} for {tp.topic}-{tp.partition}"
+                        self._no_answer(tp, wire.error_name(code), why)
         return found
 
     async def _listed(
-        self, by_node: dict[int, list[tuple[TopicPartition, int]]], timestamp: int
+        self,
+        by_node: dict[int, list[tuple[TopicPartition, int]]],
+        timestamp: int,
+        why: dict[TopicPartition, str],
     ) -> list[tuple[TopicPartition, int, int]]:
         futures = []
         for node, asks in by_node.items():
             request = wire.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
             try:
-                futures.append(self._manager.send(request, node_id=node))
+                futures.append((self._manager.send(request, node_id=node), asks))
             except kafka_errors.KafkaError as error:
                 self._note(error)
+                why.update((tp, self._problem) for tp, _ in asks)
         found = []
-        for future in futures:
+        for future, asks in futures:
             try:
                 response = await future
             except kafka_errors.KafkaError as error:
                 self._note(error)
+                why.update((tp, self._problem) for tp, _ in asks)
                 continue
             for tp, code, offset, epoch in wire.listed_offsets(response):
                 if code == wire.NO_ERROR and offset >= 0:
@@ -165,7 +216,7 @@ class Lookups:
                 elif code == wire.TOPIC_AUTHORIZATION_FAILED:
                     raise denied(tp.topic)
                 else:
-                    self._problem = f"{wire.error_name(code)} for {tp.topic}-{tp.partition}"
+                    self._no_answer(tp, wire.error_name(code), why)
         return found
 
     async def epoch_ends(
@@ -191,7 +242,24 @@ class Lookups:
             return False
         return True
 
-    def _leader(self, tp: TopicPartition, *, final: bool) -> tuple[int, int] | None:
+    def _goes_on_without(
+        self,
+        left: Iterable[TopicPartition],
+        tries: int,
+        why: Mapping[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
+    ) -> bool:
+        """Whether `left` was waited for long enough; then they are in `missing`."""
+        if missing is None or tries < _SHORT_TRIES:
+            return False
+        missing.update((tp, why.get(tp) or self._problem or "no answer") for tp in left)
+        return True
+
+    def _no_answer(self, tp: TopicPartition, reason: str, why: dict[TopicPartition, str]) -> None:
+        why[tp] = reason
+        self._problem = f"{reason} for {tp.topic}-{tp.partition}"
+
+    def _leader(self, tp: TopicPartition, why: dict[TopicPartition, str], *, final: bool) -> tuple[int, int] | None:
         view = self.views.get(tp.topic)
         if view is None:
             return None
@@ -206,14 +274,14 @@ class Lookups:
                     else f"Kafka topic {tp.topic} does not exist at {self._servers}",
                     remedy="check the name, or create it",
                 )
-            self._problem = f"unknown partition {tp.topic}-{tp.partition}"
+            self._no_answer(tp, "unknown partition", why)
             return None
         if view.error_code != wire.NO_ERROR:
-            self._problem = f"{wire.error_name(view.error_code)} for topic {tp.topic}"
+            self._no_answer(tp, wire.error_name(view.error_code), why)
             return None
         leader = view.partitions[tp.partition]
         if leader[0] < 0:
-            self._problem = f"no leader for {tp.topic}-{tp.partition}"
+            self._no_answer(tp, "no leader", why)
             return None
         return leader
 

@@ -15,7 +15,8 @@ from controller.sandbox.kafka import KafkaServer
 from sink.source.assignment import Event
 from sink.source.batches import end_of
 from sink.source.cluster import ClusterAdmin
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault
+from sink.source.errors import ClusterTransientError
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds
 from sink.source.fetched import TopicPartition as Part
 from sink.source.fetcher import RawFetcher
 
@@ -147,4 +148,44 @@ def test_a_broker_that_stalls_keeps_no_other_waiting(cluster: list[KafkaServer])
     finally:
         third.resume()
     read_until(fetcher, lambda _: fetcher.positions()[of_3][0] == 20_000)
+    fetcher.close()
+
+
+def test_what_has_no_leader_is_named_beside_what_is_known(cluster: list[KafkaServer]) -> None:
+    """Bounds of all others come at once, also of a topic that has both; when it has a leader again, it has bounds."""
+    first, second, _ = cluster
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    new = NewTopic("half", num_partitions=2, replica_assignment=[[1], [2]])
+    admin.create_topics([new])["half"].result(30)
+    here, there = Part("half", 0), Part("half", 1)
+    producer = Producer({"bootstrap.servers": first.bootstrap, "message.timeout.ms": 20_000})
+    for part in (here, there):
+        for _ in range(3):
+            producer.produce(part.topic, value=b"v", partition=part.partition)
+    assert producer.flush(30) == 0
+    second.stop()
+    fetcher = RawFetcher({"bootstrap.servers": first.bootstrap, "reconnect.backoff.max.ms": 1000}, read_committed=True)
+    try:
+        deadline = time.monotonic() + 60
+        found, missing = fetcher.bounds([here, there])
+        while there in found or missing != {there: "no leader"}:
+            assert time.monotonic() < deadline, (found, missing)
+            found, missing = fetcher.bounds([here, there])
+        began = time.monotonic()
+        assert fetcher.bounds([here, there]) == (found, missing)
+        assert found == {here: LogBounds(start=0, end=3, end_epoch=0, leader=1)}
+        assert fetcher.known_ends([here, there]) == {here: (3, 0)}
+        assert time.monotonic() - began < 5, "no deadline is waited for"
+        with pytest.raises(ClusterTransientError, match="no leader for half-1"):
+            fetcher.end_offsets([here, there], timeout_s=1.0)
+        assert [info.partitions for info in ClusterAdmin({"bootstrap.servers": first.bootstrap}).topics(["half"])] == [
+            {0: (1, -1), 1: (-1, -1)}
+        ], "a survey still counts it"
+    finally:
+        second.start()
+    deadline = time.monotonic() + 60
+    while there not in found:
+        assert time.monotonic() < deadline, (found, missing)
+        found, missing = fetcher.bounds([here, there])
+    assert (found[there].start, found[there].end, found[there].leader, missing) == (0, 3, 2, {})
     fetcher.close()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from backup_avro.chain import GroupOffset, Topic
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from sink.source.errors import ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.source.errors import ClusterUnreachableError
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, TopicPartition
 from sink.transcode.segment import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
@@ -140,21 +140,24 @@ class Source:
     def close(self) -> None:
         """Nothing to release."""
 
-    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The ends, with the epoch of the record before each. A leader that does not know its own says so."""
+    def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The ends, with the epoch of the record before each; none of leaders that don't know their own yet."""
         found = [self._cluster.present(*tp) for tp in tps]
-        if any(partition is not None and partition.known is not None for partition in found):
-            self._network.pause(0.2)
-            raise ClusterTransientError("OFFSET_NOT_AVAILABLE")
-        return self._ask(tps, lambda partition: (partition.stable, partition.epoch_before(partition.stable)))
+        knowing = [tp for tp, log in zip(tps, found, strict=True) if log is None or log.known is None]
+        return self._ask(knowing, lambda partition: (partition.stable, partition.epoch_before(partition.stable)))
 
-    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """The starts."""
-        return self._ask(tps, lambda partition: (partition.start, partition.epoch))
-
-    def leaders(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Who leads."""
-        return self._ask(tps, lambda partition: (partition.leader, partition.epoch))
+    def bounds(
+        self, tps: Sequence[TopicPartition]
+    ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """Ends, starts and leaders, each asked for by a request of its own."""
+        ends = self.known_ends(tps)
+        starts = self._ask(list(ends), lambda partition: (partition.start, partition.epoch))
+        leaders = self._ask(list(starts), lambda partition: (partition.leader, partition.epoch))
+        found = {
+            tp: LogBounds(start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader)
+            for tp, (leader, _) in leaders.items()
+        }
+        return found, {tp: "no leader" for tp in tps if tp not in found}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Where epochs end."""

@@ -104,7 +104,7 @@ def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatc
             raise ClusterTransientError("no leader")
         return {T0: (5, 2)}
 
-    tail.end_offsets = no_answer  # type: ignore[method-assign,assignment]  # the script of this test
+    tail.known_ends = no_answer  # type: ignore[method-assign,assignment]  # the script of this test
     bench.log.compact_to(5, epoch=2)
     assert bench.until(through(5)).positions[key()].epoch == 2
     assert len(asked) == 3

@@ -1,0 +1,365 @@
+"""Partitions without a leader: they hold up no others, are named as long as they are not read, and are never empty."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from chains import CLUSTER, key, topic
+from doubles import Event, ScriptedSource, StandInCluster
+from pipelines import T0, Bench, through
+
+from backup_avro.coverage import Guarded, obstacles
+from sink import clock
+from sink.newcomers import Newcomer, Newcomers
+from sink.source import wire
+from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
+from sink.source.fetched import AtHead, LogBounds, TopicPartition
+from sink.source.offsets import Lookups
+from sink.survey import Surveyor
+
+T1 = TopicPartition("t", 1)
+
+
+# --- what the fetcher's look-ups say ----------------------------------------------------------------------------------
+
+
+class Brokers(Lookups):
+    """Broker 1 leads all partitions of topic `t` but those in `leaderless`; those in `refusing` are answered with 6."""
+
+    def __init__(self, partitions: int, *, leaderless: Sequence[int] = (), refusing: Sequence[int] = ()) -> None:
+        net = SimpleNamespace(sleep=self._sleep)
+        manager = SimpleNamespace(send=None, cluster=None)
+        super().__init__(net, manager, servers="x:9092", read_committed=True, on_views=lambda _: None)  # type: ignore[arg-type]
+        self.slept = 0.0
+        self.refusing = refusing
+        leaders = {n: (-1 if n in leaderless else 1, 5) for n in range(partitions)}
+        self.view: Any = SimpleNamespace(name="t", error_code=wire.NO_ERROR, topic_id=None, partitions=leaders)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    async def refresh(self, topics: Sequence[str]) -> None:
+        """One broker answers."""
+        assert list(topics) == ["t"]
+        self.views["t"] = self.view
+
+    async def _listed(self, by_node: Any, timestamp: int, why: dict[TopicPartition, str]) -> Any:
+        asked = [tp for asks in by_node.values() for tp, _ in asks]
+        for tp in asked:
+            if tp.partition in self.refusing:
+                self._no_answer(tp, wire.error_name(6), why)
+        return [(tp, 100 if timestamp == wire.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing]
+
+
+def parts(count: int) -> list[TopicPartition]:
+    """The first partitions of topic `t`."""
+    return [TopicPartition("t", n) for n in range(count)]
+
+
+def test_what_is_known_is_returned_and_what_is_not_is_named() -> None:
+    """No partition waits for another one, and what nobody answers for has no bounds at all."""
+    brokers = Brokers(4, leaderless=[2], refusing=[3])
+    found, missing = asyncio.run(brokers.bounds(parts(4), clock.now() + 30))
+    assert found == dict.fromkeys(parts(2), LogBounds(start=7, end=100, end_epoch=-1, leader=1))
+    assert missing == {TopicPartition("t", 2): "no leader", TopicPartition("t", 3): wire.error_name(6)}
+    assert brokers.slept < 1
+
+
+def test_a_topic_that_may_not_be_read_is_an_error() -> None:
+    """It takes a person, so it is not waited for."""
+    brokers = Brokers(1)
+    brokers.view.error_code = wire.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(ClusterDeniedError, match="topic t"):
+        asyncio.run(brokers.bounds(parts(1), clock.now() + 30))
+
+
+def test_who_needs_all_waits_for_all() -> None:
+    """Spark jobs that ask for one end take nothing else for it."""
+    with pytest.raises(ClusterTransientError, match="no leader for t-1"):
+        asyncio.run(Brokers(2, leaderless=[1]).offsets(parts(2), wire.LATEST, clock.now() + 0.05))
+
+
+def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
+    """A leader that goes between the two questions leaves its partition out."""
+    brokers = Brokers(2)
+
+    async def listed(*_: object) -> list[tuple[TopicPartition, int, int]]:
+        brokers.view.partitions[1] = (-1, 5)
+        return [(tp, 100, 3) for tp in parts(2)]
+
+    async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
+        assert node == 1
+        return [(tp, wire.NO_ERROR, 3, 100) for tp, _, _ in asks]
+
+    brokers._listed = listed  # type: ignore[method-assign,assignment]  # the answers of this test
+    brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
+    missing: dict[TopicPartition, str] = {}
+    assert set(asyncio.run(brokers.ends(parts(2), clock.now() + 30, missing))) <= {T0}
+    assert missing[T1] == "no leader"
+
+
+# --- who asks them ----------------------------------------------------------------------------------------------------
+
+
+class Asked:
+    """A source whose answers the test gives, and what was asked."""
+
+    def __init__(self) -> None:
+        self.questions: list[list[TopicPartition]] = []
+        self.missing: dict[TopicPartition, str] = {}
+        self.error: Exception | None = None
+        self.closed = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def open(self) -> Any:
+        """A connection."""
+        return self
+
+    def bounds(self, tps: list[TopicPartition]) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
+        """What the test set."""
+        self.questions.append(tps)
+        assert self.gate.wait(5)
+        if self.error is not None:
+            raise self.error
+        known = LogBounds(start=0, end=9, end_epoch=1, leader=1)
+        missing = {tp: self.missing[tp] for tp in tps if tp in self.missing}
+        return {tp: known for tp in tps if tp not in missing}, missing
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed += 1
+
+
+def came(newcomers: Newcomers, now: float, done: Callable[[], object]) -> dict[TopicPartition, Newcomer]:
+    """Step at `now` until `done`."""
+    found: dict[TopicPartition, Newcomer] = {}
+    deadline = time.monotonic() + 5
+    while True:
+        found |= newcomers.step(now)
+        if done() or found:
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_missing_are_asked_for_after_a_rest_and_the_new_at_once() -> None:
+    """However often it is stepped; and each connection is closed."""
+    asked = Asked()
+    asked.missing = {T1: "no leader"}
+    newcomers = Newcomers(asked.open)
+    two = topic(partitions=3)
+    newcomers.want({T0: two, T1: two})
+    assert set(came(newcomers, 100.0, lambda: False)) == {T0}
+    assert newcomers.waiting
+    for _ in range(100):
+        assert not newcomers.step(100.5)
+    assert asked.questions == [[T0, T1]]
+    new = TopicPartition("t", 2)
+    newcomers.want({T1: two, new: two})
+    assert set(came(newcomers, 100.5, lambda: False)) == {new}
+    assert asked.questions[1:] == [[new]]
+    asked.missing = {}
+    assert newcomers.trouble is not None
+    assert set(came(newcomers, 110.0, lambda: False)) == {T1}
+    assert (newcomers.trouble, newcomers.waiting, asked.closed) == (None, False, 3)
+
+
+def test_the_list_of_missing_partitions_is_bounded() -> None:
+    """A few by name, the others by number."""
+    asked = Asked()
+    asked.missing = dict.fromkeys(parts(10_000), "no leader")
+    newcomers = Newcomers(asked.open)
+    newcomers.want(dict.fromkeys(parts(10_000), topic(partitions=10_000)))
+    came(newcomers, 0.0, lambda: newcomers.trouble)
+    assert newcomers.trouble is not None
+    assert "t-0 (no leader)" in newcomers.trouble
+    assert newcomers.trouble.endswith("t-4 (no leader) and 9995 more")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ClusterUnreachableError("no broker answered", remedy="wait"), OSError(errno.EMFILE, "too many open files")],
+)
+def test_brokers_that_cannot_be_asked_are_asked_again(error: Exception) -> None:
+    """All partitions are missing meanwhile, which says nothing about what they hold."""
+    asked = Asked()
+    asked.error = error
+    newcomers = Newcomers(asked.open)
+    newcomers.want({T0: topic()})
+    assert not came(newcomers, 0.0, lambda: newcomers.trouble)
+    assert newcomers.trouble is not None
+    assert str(error) in newcomers.trouble
+    asked.error = None
+    assert set(came(newcomers, 60.0, lambda: False)) == {T0}
+
+
+def test_what_only_a_person_can_mend_is_raised() -> None:
+    """In the thread of whoever waits for it."""
+    asked = Asked()
+    asked.error = ClusterDeniedError("not allowed", remedy="grant it")
+    newcomers = Newcomers(asked.open)
+    newcomers.want({T0: topic()})
+    with pytest.raises(ClusterDeniedError):
+        came(newcomers, 0.0, lambda: False)
+
+
+@pytest.mark.parametrize("gone", ["not guarded", "another one", "forgotten"])
+def test_an_answer_about_a_topic_that_is_gone_is_not_taken(gone: str) -> None:
+    """It was asked for by name: another topic may have come to it since."""
+    asked = Asked()
+    asked.gate.clear()
+    newcomers = Newcomers(asked.open)
+    newcomers.want({T0: topic()})
+    assert not came(newcomers, 0.0, lambda: asked.questions)
+    if gone == "forgotten":
+        newcomers.forget(topic().topic_id)
+    else:
+        newcomers.want({T0: replace(topic(), topic_id="another")} if gone == "another one" else {})
+    asked.gate.set()
+    assert not came(newcomers, 0.0, lambda: asked.closed)
+    if gone == "another one":
+        assert came(newcomers, 0.0, lambda: False)[T0].topic.topic_id == "another"
+    else:
+        assert (newcomers.step(60.0), len(asked.questions)) == ({}, 1)
+
+
+# --- the pipeline -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """Two partitions, of which the second has no leader until the test gives it one."""
+    it = Bench(cluster=StandInCluster(topics={"t": topic(partitions=2)}))
+    plain, opened = it.log.answer, it.log.open
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        now = clock.now()
+        events = plain(source)
+        if T1 in source.positions:
+            events += [AtHead(leader_id=1, partitions={T1: 0}, requested_at=now, received_at=now)]
+        return events
+
+    def open_source() -> ScriptedSource:
+        source = opened()
+        source.ends[T1] = (0, 1)
+        source.leader.setdefault(T1, -1)
+        return source
+
+    it.log.answer = answer  # type: ignore[method-assign]  # the brokers of this test
+    it.log.open = open_source  # type: ignore[method-assign]  # as above
+    yield it
+    it.abort.set()
+    for pipeline in it.started:
+        pipeline.drain()
+        assert pipeline.join(5.0)
+
+
+def test_a_partition_without_a_leader_stops_no_other_one(bench: Bench) -> None:
+    """It is named until it is read, and as long as it is not, the generation can't become complete."""
+    bench.log.append(*range(10))
+    pipeline = bench.start()
+    state = bench.until(through(10))
+    report = pipeline.report()
+    assert (report.partitions, report.error) == (1, None)
+    assert report.trouble == ("partitions are not read, because no leader answers for them: t-1 (no leader)",)
+    guarded = Guarded(cluster_id=CLUSTER, topics={"t": ("t", 2)})
+    assert obstacles(state, [], guarded) == ["t-1 is not read yet"]
+    bench.log.sources[0].leader[T1] = 1
+    state = bench.until(lambda state: state.read_through(key(partition=1)))
+    assert not obstacles(state, [], guarded)
+    assert (pipeline.report().partitions, pipeline.report().trouble) == (2, ())
+
+
+def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
+    """What the chain has of it stays as it is, and in time too: nothing newer is claimed for it."""
+    bench.log.append(*range(5))
+    first = bench.start()
+    bench.log.sources[0].leader[T1] = 1
+    bench.until(lambda state: state.read_through(key()) and state.read_through(key(partition=1)))
+    first.drain()
+    assert first.join(5.0)
+    before = bench.chain()
+    pipeline = bench.again()
+    bench.log.append(*range(5, 9))
+    state = bench.until(through(9))
+    assert "t-1 (no leader)" in "".join(pipeline.report().trouble)
+    assert bench.stored(state) == list(range(9))
+    assert state.head_at(key(partition=1)) == before.head_at(key(partition=1))
+
+
+def test_no_marks_while_a_partition_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark says where all logs ended."""
+    taken = []
+    monkeypatch.setattr("sink.drafts.Marks.take", lambda *_: taken.append(1))
+    bench.log.append(*range(5))
+    bench.start()
+    bench.until(through(5))
+    for pipeline in bench.started:
+        monkeypatch.setattr(type(pipeline._drafter._state), "complete", True)
+    time.sleep(0.3)
+    assert not taken
+    bench.log.sources[0].leader[T1] = 1
+    bench.until(lambda state: state.read_through(key(partition=1)))
+    deadline = time.monotonic() + 5
+    while not taken:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: Bench) -> None:
+    """Also if they take their time to say that it has no leader, and again and again."""
+    bench.cluster.topics = {"t": topic()}
+    bench.log.append(*range(10))
+    bench.start()
+    bench.until(through(10))
+    questions = []
+
+    def slow(source: ScriptedSource, tps: Sequence[TopicPartition]) -> tuple[dict[Any, Any], dict[Any, str]]:
+        del source
+        questions.append(tps)
+        time.sleep(0.7)
+        raise ClusterTransientError("no leader for t-1", remedy="wait")
+
+    polls: list[float] = []
+    tail = bench.log.sources[0]
+    answer = tail.answer
+    tail.answer = lambda source: (polls.append(time.monotonic()), answer(source))[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptedSource, "bounds", slow)
+        bench.cluster.topics = {"t": topic(partitions=2)}
+        time.sleep(2.5)
+    gaps = [after - before for before, after in itertools.pairwise(polls)]
+    assert 1 <= len(questions) <= 3
+    assert max(gaps) < 0.5
+
+
+# --- surveys ----------------------------------------------------------------------------------------------------------
+
+
+def test_hurries_without_end_are_no_busy_loop() -> None:
+    """Each survey lists all topics with their configs, so they keep a distance whoever asks for them."""
+    surveys = []
+
+    class Counting(StandInCluster):
+        def guarded(self) -> Any:
+            surveys.append(time.monotonic())
+            return super().guarded()
+
+    surveyor = Surveyor(cluster=Counting(), interval_s=0.3, groups_interval_s=None)
+    surveyor.start()
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        surveyor.hurry()
+        time.sleep(0.002)
+    surveyor.stop()
+    assert 2 <= len(surveys) <= 5
