@@ -12,4 +12,5 @@ def transcode(
     read_committed: bool,
     decompress: Callable[[bytes, int], bytes],
     piece_bytes: int,
+    output_limit: int,
 ) -> Transcoded | None: ...

@@ -46,6 +46,7 @@ from sink.transcode.segment import Segment, Transcoded
 
 cdef int64_t LONG_MAX = 0x7FFFFFFFFFFFFFFF
 cdef size_t OWN_BYTES = 64  # what a record takes at most besides its prefix and what is copied
+cdef size_t OWN_WEIGHT = 24  # as `encode` has it
 
 cdef struct Piece:
     size_t start
@@ -152,8 +153,13 @@ cdef Verdict encode(
     const Wanted *wanted,
     Buffer *out,
     Piece *piece,
+    size_t *room,
+    bint *cut,
 ) noexcept nogil:
-    """Encode the `count` records at `at` up to `end` that are wanted, as `encode.encode_batch` does."""
+    """Encode the `count` records at `at` up to `end` that are wanted, as `encode.encode_batch` does.
+
+    What they weigh is taken from `room`, which is 0 once it is full; `cut` is set if that left out what follows.
+    """
     cdef int64_t previous, offset = base_offset - 1
     cdef int64_t timestamp = base_timestamp
     cdef uint64_t size, raw, distance
@@ -165,7 +171,7 @@ cdef Verdict encode(
     cdef const uint8_t *value_end
     cdef uint8_t *to
     cdef bint has_key, has_value
-    cdef size_t length
+    cdef size_t length, weight
     cdef bint trim = base_offset < wanted.start or last_offset >= wanted.stop
     while count:
         count -= 1
@@ -256,6 +262,11 @@ cdef Verdict encode(
             piece.largest = length
         piece.last = offset
         piece.records += 1
+        weight = length + wanted.prefix_size + OWN_WEIGHT
+        room[0] = room[0] - weight if room[0] > weight else 0
+        if not room[0] and count:
+            cut[0] = True
+            return FINE
     return FINE if at == end else DAMAGED
 
 
@@ -338,12 +349,13 @@ def transcode(
     bint read_committed,
     object decompress,
     size_t piece_bytes,
+    size_t output_limit,
 ):
     """Return what `Transcoder.transcode` does, or None if something is wrong with `data`.
 
     `prefix` are the first two fields of every record. `aborted` are (first offset, producer id), ascending.
     `decompress` is called with (the compressed records, the codec's number). Segments have about `piece_bytes`, and
-    hold whole batches.
+    hold whole batches. Once the records weigh `output_limit` it stops, maybe inside of a batch.
     """
     cdef const uint8_t *bytes_at = NULL
     cdef size_t size = data.shape[0]
@@ -355,7 +367,8 @@ def transcode(
     cdef uint64_t past = 0  # the first offset after the batches so far
     cdef int32_t length, last_delta, count, leader_epoch = -1
     cdef int attributes
-    cdef bint is_abort_marker = False
+    cdef bint is_abort_marker = False, cut = False
+    cdef size_t room = output_limit
     cdef Verdict verdict = FINE
     cdef Wanted wanted
     cdef Buffer out
@@ -452,7 +465,11 @@ def transcode(
                         &wanted,
                         &out,
                         &piece,
+                        &room,
+                        &cut,
                     )
+                    if verdict == FINE and cut:
+                        last_offset = piece.last
                     if verdict == FINE and out.size - piece.start >= piece_bytes:
                         piece.end = out.size
                         verdict = close_piece(&pieces, &piece)
@@ -464,6 +481,8 @@ def transcode(
                     past = <uint64_t>last_offset + 1
                     leader_epoch = get32(batch + EPOCH_AT)
                     next_offset = stop if past >= <uint64_t>stop else max(start, <int64_t>past)
+                    if not room:
+                        break
             if verdict == FINE and piece.records:
                 piece.end = out.size
                 verdict = close_piece(&pieces, &piece)
@@ -471,6 +490,7 @@ def transcode(
             raise MemoryError
         if verdict == DAMAGED:
             return None
+        plain = None  # it may be larger than all that is returned
         segments = []
         for piece_at in range(pieces.count):
             piece = pieces.items[piece_at]

@@ -11,7 +11,7 @@ from backup_avro.varint import LONG_MAX
 from sink.transcode import _twin
 from sink.transcode.batch import decompress
 from sink.transcode.reference import BATCH_LIMIT, ReferenceTranscoder
-from sink.transcode.segment import Transcoded
+from sink.transcode.segment import OUTPUT_LIMIT, Transcoded
 
 #: Bytes from which on a segment takes no more batches: few enough to fill blocks evenly, enough to be few objects.
 PIECE_BYTES: Final = 64 << 10
@@ -20,12 +20,13 @@ _prefix = lru_cache(maxsize=4096)(encode_prefix)
 
 
 class CompiledTranscoder:
-    """`Transcoder` without the interpreter's lock. `batch_limit`: most bytes that one batch may decompress to."""
+    """`Transcoder` without the interpreter's lock. The limits are those of `ReferenceTranscoder`."""
 
     name = "compiled"
 
-    def __init__(self, *, batch_limit: int = BATCH_LIMIT) -> None:
-        self._reference = ReferenceTranscoder(batch_limit=batch_limit)
+    def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
+        self._reference = ReferenceTranscoder(batch_limit=batch_limit, output_limit=output_limit)
+        self._output_limit = output_limit
         self._decompress = partial(decompress, limit=batch_limit)
 
     def transcode(
@@ -50,6 +51,7 @@ class CompiledTranscoder:
                 read_committed,
                 self._decompress,
                 PIECE_BYTES,
+                self._output_limit,
             )
         except DamagedError:
             found = None

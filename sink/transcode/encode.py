@@ -7,7 +7,7 @@ share encoded once. Lengths, counts and the bytes after them are copied as they 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from backup_avro.errors import DamagedError
 from backup_avro.record import NO_TIMESTAMP, TimestampType, encode_prefix
@@ -21,6 +21,16 @@ _APPEND: Final = encode_long(TimestampType.LOG_APPEND_TIME)
 _LOW_BITS: Final = 13
 _LOW_MASK: Final = (1 << _LOW_BITS) - 1
 _LOW: Final = tuple(bytes(((low << 1) & 0x7F | 0x80, low >> 6 | 0x80)) for low in range(1 << _LOW_BITS))
+# What a record takes at most besides its topic, its partition, and what its batch had of it: offset, timestamp, marks.
+_OWN_BYTES: Final = 24
+
+
+class Encoded(NamedTuple):
+    """What was made of a batch. `weight`: about its bytes. `cut`: there was no room for what follows the segment."""
+
+    segment: Segment | None
+    weight: int
+    cut: bool
 
 
 @lru_cache(maxsize=1024)
@@ -46,9 +56,11 @@ def encode_batch(
     append_time: int | None,
     start: int,
     stop: int,
-) -> Segment | None:
-    """Encode those of the `count` records at data[pos:] whose offsets lie in [start, stop); None if there are none.
+    room: int,
+) -> Encoded:
+    """Encode those of the `count` records at data[pos:] whose offsets lie in [start, stop), none if there are none.
 
+    It ends with the record whose weight fills `room`; what follows that is not looked at.
     `append_time` is the timestamp of all records where the broker set it, else None. Raises DamagedError unless
     the records fill the data and their offsets ascend up to `last_offset`.
     """
@@ -58,12 +70,14 @@ def encode_batch(
             pos,
             count,
             heads=_heads(topic, partition),
+            own=len(encode_prefix(topic, partition)) + _OWN_BYTES,
             base_offset=base_offset,
             last_offset=last_offset,
             base_timestamp=base_timestamp,
             append_time=append_time,
             start=start,
             stop=stop,
+            room=room,
         )
     except IndexError as error:
         raise DamagedError("its records are cut short") from error
@@ -75,24 +89,27 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     count: int,
     *,
     heads: tuple[tuple[bytes, ...], tuple[bytes, ...]],
+    own: int,
     base_offset: int,
     last_offset: int,
     base_timestamp: int,
     append_time: int | None,
     start: int,
     stop: int,
-) -> Segment | None:
-    """Do the work of `encode_batch`.
+    room: int,
+) -> Encoded:
+    """Do the work of `encode_batch`. `own`: what a record weighs besides what its batch had of it.
 
     No slice is checked on its own: past the end it comes out short, but then the next byte is missing (IndexError) or
     the position is not the record's end, and the last record's end is not that of the data.
     """
     low = _LOW
     out: list[bytes] = []
-    records = tombstones = largest = 0
+    records = tombstones = largest = weight = 0
     first = last = -1
     offset = base_offset - 1
     trim = base_offset < start or last_offset >= stop
+    cut = False
     group = -1  # offset >> 6 of the last record
     head = heads[1]
     high = b""  # the offset's bytes after the first
@@ -105,7 +122,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     if append_time is not None:
         base_timestamp = append_time
 
-    for _ in range(count):
+    for left in range(count, 0, -1):
         byte = data[pos]
         if byte < 0x80:
             pos += 1
@@ -222,14 +239,18 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             out += (head[offset & 63], middle, b"\x02", key, b"\x00", headers)
         else:
             out += (head[offset & 63], middle, b"\x02", key, b"\x02", value, headers)
+        weight += size + own
+        if weight >= room and left > 1:
+            cut = True
+            break
 
-    if pos != len(data):
+    if pos > len(data) or (pos < len(data) and not cut):
         raise DamagedError(f"its records end at byte {pos} of {len(data)}")
     if not records:
-        return None
+        return Encoded(None, 0, cut)
     if min_timestamp < LONG_MIN or max_timestamp > LONG_MAX:
         raise DamagedError(f"its timestamps, {min_timestamp} to {max_timestamp}, do not fit 64 bits")
-    return Segment(
+    segment = Segment(
         body=b"".join(out),
         records=records,
         tombstones=tombstones,
@@ -239,6 +260,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         max_timestamp=max_timestamp,
         largest=largest,
     )
+    return Encoded(segment, weight, cut)
 
 
 def _stamp(timestamp: int, *, append: bool) -> bytes:

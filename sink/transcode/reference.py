@@ -14,12 +14,13 @@ import google_crc32c
 from backup_avro.errors import DamagedError
 from backup_avro.varint import LONG_MAX, decode_long
 from sink.transcode import batch as layout
-from sink.transcode.encode import encode_batch
-from sink.transcode.segment import Segment, Transcoded
+from sink.transcode.encode import Encoded, encode_batch
+from sink.transcode.segment import OUTPUT_LIMIT, Segment, Transcoded
 
 #: Most bytes that the records of one batch may decompress to.
 BATCH_LIMIT: Final = 256 << 20
 
+_NOTHING: Final = Encoded(segment=None, weight=0, cut=False)
 _EPOCH_MAGIC_CRC: Final = struct.Struct(">ibI")
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _REMEDY: Final = (
@@ -32,12 +33,16 @@ _OLD_REMEDY: Final = (
 
 
 class ReferenceTranscoder:
-    """`Transcoder` in plain Python. `batch_limit`: most bytes that the records of one batch may decompress to."""
+    """`Transcoder` in plain Python. `batch_limit`: most bytes that the records of one batch may decompress to.
+
+    `output_limit`: about the most bytes that one call returns, one record at least.
+    """
 
     name = "reference"
 
-    def __init__(self, *, batch_limit: int = BATCH_LIMIT) -> None:
+    def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
         self._batch_limit = batch_limit
+        self._output_limit = output_limit
 
     def transcode(
         self,
@@ -64,6 +69,7 @@ class ReferenceTranscoder:
         past = 0  # the first offset after the batches so far
         next_offset = start
         leader_epoch = -1
+        room = self._output_limit
         while size - pos > layout.MAGIC_AT:
             base_offset, length = layout.LENGTH.unpack_from(data, pos)
             try:
@@ -75,7 +81,7 @@ class ReferenceTranscoder:
                     next_offset = stop
                     break
                 epoch, _, crc = _EPOCH_MAGIC_CRC.unpack_from(data, pos + layout.LENGTH_START)
-                last_offset, segment = self._batch(
+                last_offset, encoded = self._batch(
                     data[pos + layout.CRC_START : end],
                     crc,
                     base_offset,
@@ -84,18 +90,24 @@ class ReferenceTranscoder:
                     start=start,
                     stop=stop,
                     transactions=transactions,
+                    room=room,
                 )
             except DamagedError as error:
                 raise DamagedError(
                     f"topic {topic}, partition {partition}, record batch at offset {base_offset}: {error.args[0]}",
                     remedy=error.remedy or _REMEDY,
                 ) from error
-            if segment is not None:
-                segments.append(segment)
+            if encoded.segment is not None:
+                segments.append(encoded.segment)
+                if encoded.cut:
+                    last_offset = encoded.segment.last_offset
             pos = end
             past = last_offset + 1
             leader_epoch = epoch
             next_offset = min(max(start, past), stop)
+            room -= encoded.weight
+            if room <= 0:
+                break
         return Transcoded(segments=tuple(segments), next_offset=next_offset, leader_epoch=leader_epoch)
 
     def _batch(
@@ -109,8 +121,9 @@ class ReferenceTranscoder:
         start: int,
         stop: int,
         transactions: _Transactions | None,
-    ) -> tuple[int, Segment | None]:
-        """Return the batch's last offset and its records in [start, stop), if any. `covered` begins after the CRC."""
+        room: int,
+    ) -> tuple[int, Encoded]:
+        """Return the batch's last offset and what was made of it. `covered` begins after the CRC."""
         if google_crc32c.value(covered) != crc:
             raise DamagedError("its CRC is wrong")
         attributes, last_delta, base_timestamp, max_timestamp, producer_id, _, _, count = (
@@ -124,13 +137,13 @@ class ReferenceTranscoder:
         if attributes & layout.CONTROL:
             if transactions is not None and count and _is_abort_marker(covered):
                 transactions.end(producer_id)
-            return last_offset, None
+            return last_offset, _NOTHING
         skipped = (
             transactions is not None and attributes & layout.TRANSACTIONAL and transactions.is_aborted(producer_id)
         )
         # A compacted batch may have lost all its records; it stays as a mark of its producer's sequence.
         if skipped or not count or last_offset < start:
-            return last_offset, None
+            return last_offset, _NOTHING
         codec = attributes & layout.COMPRESSION_MASK
         if codec:
             body = layout.decompress(covered[layout.CRC_COVERED.size :], codec, self._batch_limit)
@@ -138,7 +151,7 @@ class ReferenceTranscoder:
         else:
             body = covered
             first_record = layout.CRC_COVERED.size
-        segment = encode_batch(
+        encoded = encode_batch(
             body,
             first_record,
             count,
@@ -150,8 +163,9 @@ class ReferenceTranscoder:
             append_time=max_timestamp if attributes & layout.LOG_APPEND_TIME else None,
             start=start,
             stop=stop,
+            room=room,
         )
-        return last_offset, segment
+        return last_offset, encoded
 
 
 class _Transactions:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+#: About the most bytes that one call returns: 32 times what a fetch asks of a partition, which few logs expand to.
+OUTPUT_LIMIT: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +32,10 @@ class Transcoded:
     """Outcome for one `Fetched`.
 
     `next_offset` is where to read on: past the last whole batch, past gaps, control batches and aborted records too;
-    never past the `until` that was asked for; equal to the start if no whole batch was there.
-    `leader_epoch` is that of the last whole batch, -1 if there was none.
+    never past the `until` that was asked for; equal to the start if no whole batch was there. Where the limit of what
+    one call returns was reached, it is the offset after the last record returned, maybe inside of a batch; what follows
+    is to be fetched again.
+    `leader_epoch` is that of the last batch that was read, -1 if there was none.
     """
 
     segments: tuple[Segment, ...]
@@ -56,6 +61,7 @@ class Transcoder(Protocol):
     ) -> Transcoded:
         """Encode the records with offsets in [start, until). One segment per record batch that has any.
 
+        A call that has returned enough stops, see `Transcoded.next_offset`; where there is a record it returns one.
         Control batches and, under `read_committed`, records of aborted transactions are left out.
         Raises DamagedError naming topic, partition and offset on a bad CRC, magic, length or codec.
         """

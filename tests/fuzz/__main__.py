@@ -83,7 +83,13 @@ def main() -> int:
 def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[str], str | None]:
     seed, count = share
     rng = random.Random(seed)
-    reference, compiled = ReferenceTranscoder(batch_limit=_LIMIT), CompiledTranscoder(batch_limit=_LIMIT)
+    pairs = [
+        (
+            ReferenceTranscoder(batch_limit=_LIMIT, output_limit=output_limit),
+            CompiledTranscoder(batch_limit=_LIMIT, output_limit=output_limit),
+        )
+        for output_limit in (_LIMIT, _LIMIT, 1, 150)
+    ]
     pool = [sound(rng) for _ in range(200)]
     plain, fast = PlainBodies(), CompiledBodies()
     blocks = [bodies.sound(rng) for _ in range(200)]
@@ -111,6 +117,7 @@ def _play(share: tuple[int, int]) -> tuple[int, collections.Counter[str], str | 
                 return seed, counts, f"{job}\nplain:    {one}\ncompiled: {other}"
             continue
         fetch = twisted(rng, pool)
+        reference, compiled = rng.choice(pairs)
         expected, got = outcome(reference, fetch), outcome(compiled, fetch)
         counts[str(expected[0])] += 1
         if expected != got:
