@@ -13,7 +13,7 @@ import io
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,16 @@ def canary(name: str) -> str:
     return f'{secrets.token_hex(6)}+/"{re.sub("[^a-z0-9]+", "-", name.lower())}"\\=%'
 
 
+def key_canary(_: str) -> str:
+    """Return 32 random bytes in base64, as a file of `encryption.key_file` has them."""
+    return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def pem_canary(name: str) -> str:
+    """Return what can be taken for a private key in PEM, in one line."""
+    return f"-----BEGIN PRIVATE KEY----- {canary(name)} -----END PRIVATE KEY-----"
+
+
 def plain_canary(name: str) -> str:
     """Likewise, for what takes no quotes: passwords of servers in properties files, access keys."""
     return f"{secrets.token_hex(8)}+/{re.sub('[^a-z0-9]+', '-', name.lower())}=%"
@@ -74,7 +84,7 @@ class Place:
     """Somewhere a secret may stand. `refused`: it does not belong there, and the configuration says so.
 
     `settings` are what a file then holds, by section, `environ` variables, `flags` of `--set`, `files` their contents.
-    `{}` in them stands for the canary, `{folder}` for the folder of the files.
+    `{}` in them stands for the canary, which `make` makes of the name, `{folder}` for the folder of the files.
     """
 
     name: str
@@ -83,6 +93,23 @@ class Place:
     environ: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    make: Callable[[str], str] = canary
+
+    def secret(self) -> str:
+        """Return a new canary for this place."""
+        return self.make(self.name)
+
+
+def _key_as_path(path: tuple[str, ...]) -> Iterator[Place]:
+    """The key itself where the path of its file belongs."""
+    key = dotted(path)
+    where = "{}" if keys().get(path, Shape.SCALAR) is Shape.SCALAR else "[{}]"
+    for kind, make in (("a key", key_canary), ("a private key in PEM", pem_canary)):
+        name = f"{kind} as {key}"
+        yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
+        yield Place(name=f"{name} on the command line", refused=True, flags=(f"{key}={where}",), make=make)
+        if where == "{}":
+            yield Place(name=f"{name} in the file", refused=True, settings={path[0]: {path[-1]: "{}"}}, make=make)
 
 
 def _of_value(path: tuple[str, ...]) -> Iterator[Place]:
@@ -124,6 +151,7 @@ def _of_reference(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
             environ={variable(path): where.format("{folder}/key")},
             files={"key": "{}\n"},
         )
+        yield from _key_as_path(path)
 
 
 def _refers(path: tuple[str, ...]) -> bool:
@@ -147,6 +175,8 @@ def places() -> list[Place]:
             found.append(Place(name=f"credentials in {dotted(path)}", refused=True, environ={variable(path): text}))
     for name in SENSITIVE:
         found += _of_value((KAFKA, name))
+    for name in ("ssl.key.location", "ssl.key.pem.file"):
+        found += _key_as_path((KAFKA, name))
     for name in ("bootstrap.servers", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.assertion.aud.url"):
         text = "me:{}@host:9092" if name == "bootstrap.servers" else "https://me:{}@host/token"
         found.append(Place(name=f"credentials in kafka.{name}", refused=True, settings={KAFKA: {name: text}}))

@@ -89,7 +89,9 @@ def read(
 
     environ, path = _environment(context), _file(context, config)
     settings = (*invocation(context).overrides, *(overrides or ()))
-    loaded = configuration.read(path, environ, settings, options=options, store_alone=store_alone)
+    loaded = configuration.read(
+        path, environ, settings, options=options, store_alone=store_alone, hide=log.register_secrets
+    )
     log.register_secrets(hidden(loaded.config, environ))
     return loaded
 

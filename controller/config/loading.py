@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ from controller.config import rules, sources
 from controller.config.kafka import is_secret, is_secret_file
 from controller.config.model import FROM_HOSTNAME, Config
 from controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
+from sink.encryption import key_text
 
 _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
 _LARGEST_SECRET: Final = 1024 * 1024
+_NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
 _NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
 _NO_PLACE: Final = (
@@ -58,13 +61,14 @@ def read(
     options: Mapping[str, str] = MappingProxyType({}),
     store_alone: bool = False,
     hostname: Callable[[], str] = socket.gethostname,
+    hide: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> Loaded:
     """Like `load`, with the origin of each value.
 
     Reads `path` and the secret files that it names. `instance: from-hostname` that matches no host name ending in -0
     or -1 leaves `instance` empty: jobs that serve the whole pair share the file. `options` are values of options that
     stand for a key (`sources.OPTIONS`) and win over all. With `store_alone` nothing has to be said of Kafka and topics.
-    Raises ConfigError.
+    `hide` is given keys that stand where a path belongs, before anything is said of them. Raises ConfigError.
     """
     layers = [sources.from_environment(environ), sources.from_flags(overrides), sources.from_options(options)]
     if path is not None:
@@ -74,6 +78,8 @@ def read(
             raise _error(layer.problems, remedy=_REMEDY)
     problems = [problem for layer in layers for problem in layer.problems]
     merged = {setting.path: setting for layer in layers for setting in layer.settings if _is_text(setting, problems)}
+    for setting in list(merged.values()):
+        _refuse_key(setting, merged, problems, hide)
     shown = dict(merged)
     for setting in list(merged.values()):
         _read_secret(setting, merged, problems)
@@ -124,6 +130,22 @@ def _is_text(setting: Setting, problems: list[str]) -> bool:
         problems.append(f"{place}: is not UTF-8 text")
         return False
     return True
+
+
+def _refuse_key(
+    setting: Setting, merged: dict[Path, Setting], problems: list[str], hide: Callable[[Iterable[str]], None]
+) -> None:
+    """Take out a key that stands where the path of a file belongs: paths are shown. As written, before it is a path."""
+    if _NAMES_FILES.search(setting.path[-1]) is None:
+        return
+    values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+    keys = [value for value in values if key_text.is_key(value)]
+    if not keys:
+        return
+    hide(keys)
+    place = next((at for at, value in zip(setting.places, values, strict=False) if value in keys), setting.origin.place)
+    problems.append(f"{place}: {dotted(setting.path)}: {key_text.NOT_A_PATH}")
+    del merged[setting.path]
 
 
 def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[str]) -> None:

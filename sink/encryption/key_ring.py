@@ -5,8 +5,6 @@ A command that only looks at chains therefore needs no key.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +16,7 @@ from backup_avro import layout, sealing
 from backup_avro.chain import StoredObject
 from backup_avro.envelope import CHUNK_SIZE, DATA_KEY_SIZE, Envelope
 from backup_avro.errors import ConfigError, DamagedError
+from sink.encryption import key_text
 from sink.encryption.errors import MissingKeyError
 from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 
@@ -58,7 +57,7 @@ class LocalKey:
     @classmethod
     def of(cls, text: str, place: str) -> LocalKey:
         """Parse the text that holds a key. ConfigError names `place`, and shows nothing of the text."""
-        key = _parse(text)
+        key = key_text.parse(text)
         if key is None:
             raise ConfigError(f"{place} holds no key", remedy=_MAKE_ONE)
         return cls(id=sealing.key_id(key), place=place, _wrapping=sealing.wrapping_key(key))
@@ -210,16 +209,6 @@ def _of_variable(name: str, environment: Mapping[str, str], field: str) -> Local
     if text is None:
         raise ConfigError(f"{place}: no such variable in the environment", remedy="set it, or correct the name")
     return LocalKey.of(text, place)
-
-
-def _parse(text: str) -> bytes | None:
-    text = text.strip()
-    try:
-        key = bytes.fromhex(text) if len(text) == 2 * sealing.KEY_SIZE else base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        return None
-    # One byte again and again is what stood in an example.
-    return key if len(key) == sealing.KEY_SIZE and len(set(key)) > 1 else None
 
 
 @runtime_checkable

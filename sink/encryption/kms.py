@@ -7,6 +7,7 @@ it to pair and generation by its encryption context, and writes that into its ow
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,6 +29,7 @@ _BUSY: Final = frozenset(
     {"ThrottlingException", "KMSInternalException", "DependencyTimeoutException", "RequestTimeout", "Throttling"}
 )
 _NOT_OURS: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
+_CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
 _ALLOW: Final = "allow kms:GenerateDataKey and kms:Decrypt on the key, and see that it is enabled"
 
 
@@ -98,17 +100,19 @@ class KmsKey:
                 )
             return getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how)
         except vendor.ClientError as error:
-            raise _error_of(error, what) from error
-        except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound) as error:
+            # Not from these errors: they would say what the server has said, and that may be what was sent.
+            raise _error_of(error, what) from None
+        except (vendor.NoCredentialsError, vendor.PartialCredentialsError, vendor.ProfileNotFound):
             raise KeyDeniedError(
                 f"{what}: no credentials for AWS", remedy="set them where AWS SDKs look for them; store.* are not used"
-            ) from error
+            ) from None
         except vendor.BotoCoreError as error:
-            raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from error
+            raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from None
 
 
 def _error_of(error: vendor.ClientError, what: str) -> TandemError:
-    code = error.response.get("Error", {}).get("Code", "")
+    said = error.response.get("Error", {}).get("Code", "")
+    code = said if _CODE.fullmatch(said) else "no code"
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _NOT_OURS:
         return DamagedError(f"its wrapping key was changed, or is of another pair or generation ({code})")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from backup_avro.errors import ConfigError
+from sink.encryption import key_text
 
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kms:([a-z0-9-]+):[0-9]{12}:key/[A-Za-z0-9-]+")
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,6 +59,11 @@ class Named(Protocol):
         ...
 
     @property
+    def decrypt_key_files(self) -> tuple[str, ...]:
+        """Files with older keys."""
+        ...
+
+    @property
     def decrypt_key_envs(self) -> tuple[str, ...]:
         """Environment variables with older keys."""
         ...
@@ -82,6 +88,9 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
             name,
             f"is set beside {first}, and new objects are encrypted with one key; move the older to a `decrypt_…` list",
         )
+    for field, path in _each("key_file", named.key_file, "decrypt_key_files", named.decrypt_key_files):
+        if key_text.is_key(path):
+            yield field, key_text.NOT_A_PATH
     for field, variable in _each("key_env", named.key_env, "decrypt_key_envs", named.decrypt_key_envs):
         if not VARIABLE.fullmatch(variable):
             # A key that was put here by mistake must not be shown.

@@ -329,7 +329,7 @@ class S3Store:
                 raise error_of(
                     first.get("Code", "unknown"),
                     200,
-                    first.get("Message", ""),
+                    self._caller.masked(first.get("Message", "")),
                     what=self._caller.what(f"delete {first['Key']!r} (and {len(failed) - 1} more)"),
                 )
 

@@ -22,13 +22,13 @@ from sink import clock
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
+from sink.object_store.sent_credentials import SentCredentials
 from sink.object_store.settings import StoreSettings, check_endpoint
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 _T = TypeVar("_T")
-_MASK = "********"
 # Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
@@ -59,6 +59,10 @@ class S3Caller:
         self._settings = settings
         self._monotonic = monotonic
         self._clock = StoreClock()
+        self._credentials = SentCredentials(
+            (settings.access_key_id, settings.secret_access_key, settings.session_token)
+        )
+        self._credentials.watch(self.client)
         self.client.meta.events.register("after-call.s3", self._observe_date)
 
     def call(
@@ -74,13 +78,14 @@ class S3Caller:
                 try:
                     return request()
                 except vendor.ClientError as error:
-                    code, status, message = _answer_of(error)
+                    code, status, message = self._answer_of(error)
                     meaning = (answers or {}).get(code) or (answers or {}).get(status)
                     if meaning is None:
                         # Not from that error: it would say, unmasked, what the server has said.
-                        raise error_of(code, status, self._masked(message), what=self.what(action)) from None
+                        raise error_of(code, status, message, what=self.what(action)) from None
                 except _VENDOR_ERRORS as error:
-                    raise _error_without_answer(error, self.what(action)) from error
+                    # Likewise: they quote what is no answer, and what providers of credentials say.
+                    raise _error_without_answer(error, self.masked(str(error)), self.what(action)) from None
                 return meaning()
         raise AssertionError("the last attempt returns or raises")
 
@@ -94,12 +99,18 @@ class S3Caller:
             )
         )
 
-    def _masked(self, said: str) -> str:
+    def masked(self, said: str) -> str:
         """Hide credentials that a server, or a proxy before it, repeats of the request: messages travel far."""
-        known = (self._settings.access_key_id, self._settings.secret_access_key, self._settings.session_token)
-        for secret in filter(None, known):
-            said = said.replace(secret, _MASK)
-        return said
+        return self._credentials.mask(said)
+
+    def _answer_of(self, error: vendor.ClientError) -> tuple[str, int, str]:
+        said = error.response.get("Error", {})
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code, message = self.masked(str(said.get("Code", "unknown"))), str(said.get("Message", ""))
+        if error.operation_name not in self.client.meta.service_model.operation_names:
+            # It is of whoever gives credentials, whose clients are the SDK's own: what they sent is not known here.
+            return code, int(status), f"{error.operation_name} was refused"
+        return code, int(status), self.masked(message)
 
     def what(self, action: str) -> str:
         """Return `action` with its place, for messages."""
@@ -123,12 +134,6 @@ class S3Caller:
 def utc(moment: datetime) -> datetime:
     """Return the same moment in UTC; one without a zone is in UTC."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def _answer_of(error: vendor.ClientError) -> tuple[str, int, str]:
-    said = error.response.get("Error", {})
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return str(said.get("Code", "unknown")), int(status), str(said.get("Message", ""))
 
 
 def _is_worth_retrying(error: Exception) -> bool:
@@ -175,8 +180,8 @@ def _make_client(settings: StoreSettings) -> S3Client:
         ) from None
 
 
-def _error_without_answer(error: Exception, what: str) -> TandemError:
-    said = f"{what}: {type(error).__name__}: {str(error)[:300]}"
+def _error_without_answer(error: Exception, text: str, what: str) -> TandemError:
+    said = f"{what}: {type(error).__name__}: {text[:300]}"
     match error:
         case vendor.NoCredentialsError() | vendor.PartialCredentialsError():
             return StoreDeniedError(

@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from backup_avro.errors import ConfigError
+from sink.encryption import key_text
 from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 
 _MIB = 1024 * 1024
@@ -98,6 +99,8 @@ class StoreSettings:
         self._check_signing()
 
     def _check_signing(self) -> None:
+        if self.signing_key_file is not None and key_text.is_key(self.signing_key_file):
+            raise ConfigError(f"signing_key_file: {key_text.NOT_A_PATH}")
         if self.signing_key_file is not None and self.signing_key_env is not None:
             raise ConfigError("signing_key_file, signing_key_env: both are set", remedy="set one of them")
         if self.require_signatures and not self.trusted:

@@ -54,7 +54,7 @@ def planted(place: Place, secret: str, folder: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, filled(text, secret, folder))
     settings: dict[str, Any] = {"pair": "shop", **{section: dict(given) for section, given in BASE.items()}}
     for section, given in place.settings.items():
-        settings[section] |= filled(given, secret, folder)
+        settings.setdefault(section, {}).update(filled(given, secret, folder))
     path = folder / "tandem.yaml"
     path.write_text(yaml.safe_dump(settings))
     return path, [word for flag in place.flags for word in ("--set", filled(flag, secret, folder))]
@@ -63,6 +63,7 @@ def planted(place: Place, secret: str, folder: Path, monkeypatch: pytest.MonkeyP
 def test_there_are_places_of_every_kind() -> None:
     """The list follows from the model; should that walk find nothing any more, this says so."""
     names = {place.name for place in PLACES}
+    assert {"a key as encryption.key_file in the file", "a private key in PEM as signing.key_file in the file"} <= names
     assert len(names) == len(PLACES) > 60
     assert {"store.session_token in a file of its own", "kafka.ssl.key.pem in the environment"} <= names
     assert {"the file that signing.key_file names", "the variable that encryption.decrypt_key_envs names"} <= names
@@ -81,7 +82,7 @@ def test_no_command_shows_it(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What shows and checks the configuration does not, nor do tracebacks; where it is out of place it is refused."""
-    secret = canary(place.name)
+    secret = place.secret()
     path, flags = planted(place, secret, tmp_path, monkeypatch)
     commands = [["config", "show", "-o", form] for form in ("yaml", "json", "table")]
     for words in (
@@ -95,6 +96,8 @@ def test_no_command_shows_it(
         assert appearances(captured.out + captured.err, {place.name: secret}) == [], words
         if words[:2] == ["config", "show"]:
             assert (code == 2) is place.refused, captured.err
+            if place.make is not canary:
+                assert secret not in log.redact(f"a later line with {secret}")
         log.reset()
 
 
@@ -105,7 +108,7 @@ def test_what_is_made_of_it_does_not_show_it(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Not the repr of what flows, not a log line that has it, not the report of a crash."""
-    secret = canary(place.name)
+    secret = place.secret()
     path, _ = planted(place, secret, tmp_path, monkeypatch)
     environ = {name: filled(text, secret, tmp_path) for name, text in place.environ.items()}
     config = load(path, environ | {"TANDEM_INSTANCE": "a"})

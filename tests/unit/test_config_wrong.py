@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from controller import log
 from controller.cli.main import run
 
 CANARY = "canary-7f3a9"
+KEY = base64.b64encode(bytes(range(32))).decode()
 BASE = """\
 pair: airports
 instance: a
@@ -373,6 +375,23 @@ WRONG = [
         name="a key where its variable's name belongs",
         text=added("signing:\n  key_env: |\n    -----BEGIN PRIVATE KEY-----\n    " + CANARY),
         says=("signing.key_env: is not the name of an environment variable; write the name, not the key",),
+    ),
+    Wrong(
+        name="a key where its file's path belongs",
+        text=added(f"encryption:\n  key_file: {KEY}"),
+        says=(
+            "a.yaml:10: encryption.key_file: holds a key itself; put the key into a file, and write that file's path",
+        ),
+    ),
+    Wrong(
+        name="a key in hex among the paths of files",
+        text=added(f"encryption:\n  decrypt_key_files:\n  - /run/old\n  - {bytes(range(32)).hex()}"),
+        says=("a.yaml:12: encryption.decrypt_key_files: holds a key itself;",),
+    ),
+    Wrong(
+        name="a key in PEM where its file's path belongs",
+        text=added("signing:\n  key_file: |\n    -----BEGIN PRIVATE KEY-----\n    " + CANARY),
+        says=("a.yaml:10: signing.key_file: holds a key itself;",),
     ),
     Wrong(
         name="endpoint without scheme",

@@ -15,6 +15,7 @@ from backup_avro.errors import ConfigError, DamagedError, ExitCode
 from sink.encryption.errors import MissingKeyError
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.encryption.settings import EncryptionSettings
+from sink.object_store import StoreSettings
 from spark_jobs.session import from_spark
 
 A, B = bytes(range(32)), bytes(range(50, 82))
@@ -163,3 +164,36 @@ def test_nothing_shows_a_key(key_file: Callable[[bytes], str]) -> None:
         assert secret.hex() not in shown
         assert base64.b64encode(secret).decode() not in shown
     assert sealing.key_id(A) not in {A.hex()[:16], sealing.wrapping_key(A).hex()[:16]}
+
+
+_PEM = "-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n-----END PRIVATE KEY-----"
+# With two slashes in a row, which a path would lose.
+_SLASHES = base64.b64encode(b"\xff" * 31 + b"\0")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        A.hex(),
+        base64.b64encode(A).decode(),
+        base64.urlsafe_b64encode(b"\xfe" * 31 + b"\0").decode(),
+        _SLASHES.decode(),
+        _PEM,
+    ],
+)
+def test_a_key_is_no_path(key: str) -> None:
+    """Paths are shown in errors, keys are not: whoever makes settings by hand is told, and nothing is repeated."""
+    for make in (
+        lambda: EncryptionSettings(key_file=key),
+        lambda: EncryptionSettings(decrypt_key_files=("/run/key", key)),
+        lambda: StoreSettings(signing_key_file=key),
+    ):
+        with pytest.raises(ConfigError, match=r"key_files?: holds a key itself; put the key into a file") as caught:
+            make()
+        assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["/run/secrets/tandem/data.key", "key", "a" * 44, "/run/" + "k" * 39, "", "0" * 64])
+def test_a_path_is_a_path(path: str) -> None:
+    """Also one as long as a key."""
+    assert EncryptionSettings(key_file=path).key_file == path

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import traceback
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import boto3
 import botocore.exceptions as vendor
 import pytest
+from canaries import appearances, plain_canary
 from moto import mock_aws
+from profiles import use_profile
+from serving import ANY_PORT, Quiet, serving
 
 from backup_avro.errors import DamagedError, PermanentError, TransientError
+from controller import log
 from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from sink.encryption.key_ring import KeyRing
 from sink.encryption.kms import KmsKey
@@ -120,6 +128,31 @@ def test_answers_of_kms_become_ours(arn: str, code: str, status: int, kind: type
     )
     with pytest.raises(kind, match=code):
         key.wrapping_key(b"blob", "shop", 3)
+
+
+@pytest.mark.parametrize("place", ["message", "__type"])
+def test_what_kms_repeats_of_a_request_is_in_no_traceback(
+    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The session's token, of a role or a profile, goes to the KMS with each call; a proxy on the way may repeat it."""
+    secret = plain_canary("token of a profile")
+    use_profile(monkeypatch, tmp_path, token=secret)
+
+    class Proxy(Quiet, BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            sent = self.headers["X-Amz-Security-Token"]
+            body = json.dumps({"__type": "AccessDeniedException", "message": "m", place: f"you sent {sent}"}).encode()
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    arn = f"arn:aws:kms:{REGION}:111122223333:key/0d0d0d0d-aaaa-bbbb-cccc-0123456789ab"
+    with serving(ThreadingHTTPServer(ANY_PORT, Proxy)) as url, pytest.raises(KeyDeniedError) as caught:
+        KmsKey(arn, endpoint_url=url).new_wrapping_key("shop", 1)
+    logged = json.dumps(log.describe(caught.value)) + "".join(traceback.format_exception(caught.value))
+    assert appearances(logged, {"token": secret}) == []
 
 
 def test_no_answer_and_no_credentials(arn: str) -> None:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import pytest
+from botocore.exceptions import ClientError
+from canaries import appearances, plain_canary
+from profiles import use_profile
 from serving import ANY_PORT, Quiet, serving
 
 from backup_avro.errors import ConfigError, DamagedError, TandemError
+from controller import log
 from sink.object_store import (
     ObjectStore,
     Put,
@@ -30,6 +38,8 @@ from sink.object_store import (
     open_store,
 )
 from sink.object_store.open import open_adapter
+from sink.object_store.s3_client import S3Caller
+from sink.object_store.sent_credentials import SentCredentials
 
 MIB = 1024 * 1024
 SECRET = "wJalrXUtnFEMI-K7MDENG"
@@ -473,6 +483,71 @@ def test_wrong_keys_are_told_at_once_and_never_shown(
         assert all(part in message for part in (name, "'bucket'", server.url, code, "("))
         assert caught.value.__cause__ is None, "it would have what the server said unmasked"
         assert SECRET not in message + repr(caught.value)
+
+
+def test_what_a_session_found_is_hidden(
+    server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The token of a profile, as of a role or a web identity, where a proxy repeats the headers of a request."""
+    token = plain_canary("token of a profile")
+    use_profile(monkeypatch, tmp_path, token=token)
+
+    def repeats(request: Request) -> bool:
+        sent = request.headers["X-Amz-Security-Token"]
+        assert sent == token
+        said = f"you sent {sent}, {quote(sent, safe='')}, {request.headers['Authorization']}"
+        body = f"<Error><Code>{sent}</Code><Message>{said}</Message></Error>".encode()
+        request.answer(403, body)
+        return True
+
+    def refuses(request: Request) -> bool:
+        body = (
+            f"<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code>"
+            f"<Message>{request.headers['X-Amz-Security-Token']}</Message></Error></DeleteResult>"
+        ).encode()
+        request.answer(200, body)
+        return True
+
+    opened = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    for fault, action in (
+        (repeats, lambda: opened.put_if_absent("k", b"x")),
+        (repeats, lambda: opened.get("k")),
+        (refuses, lambda: opened.delete(["a", "b"])),
+    ):
+        server.faults = [fault]
+        with pytest.raises(TandemError) as caught:
+            action()
+        logged = json.dumps(log.describe(caught.value)) + "".join(traceback.format_exception(caught.value))
+        assert "********" in logged
+        assert "AKIAOFAPROFILE" not in logged
+        assert appearances(logged, {"token": token}) == []
+    opened.close()
+    assert capfd.readouterr().out == ""
+
+
+def test_what_was_sent_before_credentials_changed_is_hidden_too() -> None:
+    """An answer to a request of a minute ago may come after the next token is in use; old ones are let go."""
+    sent = SentCredentials()
+    for number in range(40):
+        sent._note(SimpleNamespace(headers={"X-Amz-Security-Token": f"token/{number:04}".encode()}))
+    assert sent.mask("token/0039 token%2F0038") == "******** ********"
+    assert len(sent._sent) < 20
+
+
+def test_who_gives_credentials_is_not_repeated(server: TinyS3, store: ObjectStore) -> None:
+    """What an STS answers comes out of a request to S3, and no one here knows what was sent to it."""
+    answer: Any = {"Error": {"Code": "AccessDenied", "Message": "eyJ0"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
+    refused = ClientError(answer, "AssumeRoleWithWebIdentity")
+
+    def ask(**_: object) -> None:
+        raise refused
+
+    caller = S3Caller("bucket", settings_for(server.url))
+    with pytest.raises(StoreDeniedError, match="AssumeRoleWithWebIdentity was refused") as caught:
+        caller.call("get 'k'", ask)
+    assert "eyJ0" not in str(caught.value)
+    caller.close()
+    store.close()
 
 
 def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:
