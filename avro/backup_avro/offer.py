@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backup_avro import layout
 from backup_avro.chain import PartitionKey, StoredObject
-from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object
+from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object, pack
 from backup_avro.errors import DamagedError
 from backup_avro.fold import object_problem
 
@@ -54,12 +54,12 @@ def encode_offer(offer: Offer) -> bytes:
         "objects": [dump_object(item) for item in offer.objects],
         "run": offer.run,
     }
-    return canonical(document)
+    return pack(canonical(document))
 
 
 def decode_offer(data: bytes, where: str) -> Offer:
     """Parse an offer. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     offer = Offer(
         generation=fields.take("generation", int),
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),

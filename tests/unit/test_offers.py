@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 
 from backup_avro import layout
 from backup_avro.chain import PartitionKey, StoredObject
+from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
@@ -449,7 +450,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
     (name,) = offers(bench.store)
     data = bench.store.objects[name]
     assert encode_offer(decode_offer(data, name)) == data
-    document = json.loads(data)
+    document = json.loads(unpack(data, name))
     for field in document:
         if field != "enc":
             with pytest.raises(DamagedError, match="here"):
