@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import structlog
 
 from backup_avro import layout
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import Base, PartitionKey
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
-from backup_avro.offer import Offer, decode_offer
+from backup_avro.offer import Offer, check_offer, decode_offer
 from sink import clock
 from sink.lanes import Board, ScanLane
 from sink.object_store.base import ObjectMissingError, StoreTransientError
@@ -180,16 +180,23 @@ class OfferLane:
             self._delete_useless(offer)
         for tp in sorted(self._waiting):
             track = self._board.tracks[tp]
+            self._refuse_misplaced(track.scan.base, by_key.get(track.key, ()))
             while tp in self._waiting:
                 listed_ = self._next(track.scan, by_key.get(track.key, ()))
                 if listed_ is None or not self._take(tp, track, listed_):
                     break
                 self._end_empty(tp)
 
+    def _read(self, name: str) -> Offer:
+        """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says."""
+        offer = decode_offer(self._board.store.get(name), name)
+        check_offer(offer, name)
+        return offer
+
     def _throw_away(self, name: str) -> None:
         """Delete an offer that is over, and what it names unless that is in the chain."""
         try:
-            self._delete_useless(decode_offer(self._board.store.get(name), name))
+            self._delete_useless(self._read(name))
         except ObjectMissingError:
             return
         except DamagedError as error:
@@ -201,12 +208,14 @@ class OfferLane:
 
         Before that it might: this process may have lost the chain without knowing it.
         """
-        state = self._state
-        known = state.objects.keys() | state.replaced.keys()
         # Whatever an offer says, nothing goes but data objects of this generation.
         self._board.store.delete(
-            [item.key for item in offer.objects if item.key not in known and item.key.startswith(self._data)]
+            [item.key for item in offer.objects if not self._knows(item.key) and item.key.startswith(self._data)]
         )
+
+    def _knows(self, name: str) -> bool:
+        """Whether the chain names a data object."""
+        return name in self._state.objects or name in self._state.replaced
 
     def _is_over(self, key: PartitionKey, floor: int, low: int) -> bool:
         """Whether the chain has an offer's range, or will never take it."""
@@ -221,17 +230,37 @@ class OfferLane:
         base = scan.base
         high = base.start + scan.remaining
         for item in listed:
-            if item.high == high and item.low >= base.start and (item.floor, item.leader) == (base.floor, base.leader):
+            if (
+                item.high == high
+                and base.start <= item.low < high
+                and (item.floor, item.leader) == (base.floor, base.leader)
+            ):
                 return item
         return None
 
+    def _refuse_misplaced(self, base: Base, listed: list[_Listed] | tuple[()]) -> None:
+        """Delete offers of offsets that the base does not have: the job would take them for read and wait for ever."""
+        for item in listed:
+            if (item.floor, item.leader) == (base.floor, base.leader) and not base.start <= item.low < item.high:
+                _LOG.warning(
+                    "an offer of offsets that nobody asked for is thrown away",
+                    key=item.key,
+                    start=base.start,
+                    end=base.end,
+                )
+                self._board.store.delete([item.key])
+
     def _take(self, tp: TopicPartition, track: Track, listed: _Listed) -> bool:
         try:
-            offer = decode_offer(self._board.store.get(listed.key), listed.key)
+            offer = self._read(listed.key)
         except ObjectMissingError:
             return False
         except DamagedError:
             self._throw_away(listed.key)
+            return False
+        if any(self._knows(item.key) for item in offer.objects):
+            _LOG.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
+            self._board.store.delete([listed.key])
             return False
         base = track.scan.base
         ended = self._ended_before(tp, base.floor, done=bool(base.done))

@@ -4,7 +4,8 @@ A large entry is stored as one gzip member of its JSON (`gunzip -c` shows it): a
 hashes and positions are half a megabyte a minute, of which a tenth is news. What is hashed is what is stored.
 
 Every entry but the last of a chain is vouched for by the link of the next one. For the last one, which instances go on
-from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`.
+from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`. So do those
+of the documents that no link speaks for: offers, releases, pauses, checkpoints, pins, results. A claim has its OPEN.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from backup_avro.errors import DamagedError, NewerFormatError
 from backup_avro.integers import is_int64
 
 VERSION = 1
-#: Entries of so many bytes are compressed.
+#: Documents of so many bytes are compressed.
 PACKED_FROM = 8192
 _GZIP = b"\x1f\x8b"
 _SUM = b'{"_sum":"'
@@ -60,7 +61,7 @@ def canonical(document: JsonObject) -> bytes:
 
 
 def pack(data: bytes) -> bytes:
-    """Return the bytes to store for an entry's canonical ones."""
+    """Return the bytes to store for the canonical ones of an entry, or of another document but a claim."""
     return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
 
 
@@ -69,9 +70,9 @@ def _sum(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> bytes:
-    """Return an entry's canonical bytes from the stored ones. DamagedError names `where`.
+    """Return a document's canonical bytes from the stored ones. DamagedError names `where`.
 
-    The first entries that were ever written have no sum; a sum whose own name is damaged is an unknown field.
+    The first documents that were ever written have no sum; a sum whose own name is damaged is an unknown field.
     """
     if data.startswith(_SUM):
         end = len(_SUM) + _SUM_DIGITS
@@ -316,6 +317,11 @@ class Fields:
             )
 
     @classmethod
+    def of_stored(cls, data: bytes, where: str) -> Self:
+        """Parse the bytes that `pack` made of a document, or canonical ones, and check the version fields."""
+        return cls.of_bytes(unpack(data, where), where)
+
+    @classmethod
     def of_bytes(cls, data: bytes, where: str) -> Self:
         """Parse JSON bytes and check the version fields."""
         try:
@@ -350,7 +356,7 @@ def decode_claim(data: bytes, where: str) -> Claim:
 
 def decode_entry(data: bytes, where: str) -> Entry:
     """Parse a chain entry, packed or not. DamagedError names `where`. The fold checks the links."""
-    fields = Fields.of_bytes(unpack(data, where), where)
+    fields = Fields.of_stored(data, where)
     kind_name = fields.take("kind", str)
     if kind_name not in Kind.__members__:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")

@@ -20,7 +20,7 @@ from enum import Enum, StrEnum
 
 from backup_avro import layout
 from backup_avro.chain import Entry, JsonObject, Kind, PartitionKey, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, canonical, dump_offsets, load_offsets
+from backup_avro.chain_json import VERSION, Fields, canonical, dump_offsets, load_offsets, pack
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import Generation
@@ -259,11 +259,11 @@ def _some(names: Iterable[str], between: str = ", ") -> str:
 
 def _dump(document: JsonObject) -> bytes:
     whole = {"v": VERSION, "enc": None, **{name: value for name, value in document.items() if value is not None}}
-    return canonical(whole)
+    return pack(canonical(whole))
 
 
 def encode_request(request: Request) -> bytes:
-    """Return the request's canonical bytes."""
+    """Return the bytes to store: equal ones for equal requests."""
     return _dump(
         {
             "id": request.id,
@@ -283,7 +283,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """Return the outcome's canonical bytes."""
+    """Return the bytes to store: equal ones for equal outcomes."""
     return _dump(
         {
             "id": outcome.id,
@@ -299,7 +299,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 def decode_request(data: bytes, where: str) -> Request:
     """Parse a request. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     keep_until = fields.take("keep_until", str, None)
     topics = fields.take("topics", dict)
     numbers = fields.take("witnesses", list)
@@ -329,7 +329,7 @@ def decode_request(data: bytes, where: str) -> Request:
 
 def decode_outcome(data: bytes, where: str) -> Outcome:
     """Parse an outcome. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     outcome = Outcome(
         id=fields.take("id", str),
         nonce=fields.take("nonce", str),

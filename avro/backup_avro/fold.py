@@ -447,6 +447,15 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
         return f"{item.key} lies outside {prefix}"
     if item.key in state.objects or item.key in state.replaced:
         return f"{item.key} is in the chain already"
+    alone = object_problem(item)
+    if alone:
+        return alone
+    problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
+    return f"{item.key}: {problem}" if problem else None
+
+
+def object_problem(item: StoredObject) -> str | None:
+    """Say why no chain would take a data object, whatever it holds; None if one may."""
     if not item.parts:
         return f"{item.key} holds nothing"
     if item.journal and not item.separable:
@@ -455,15 +464,15 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
         size = item.plain_bytes
     except DamagedError as error:
         return f"{item.key}: {error}"
-    problem = next(filter(None, (_check_part(state, entry, size, part) for part in item.parts)), None)
-    return f"{item.key}: {problem}" if problem else None
+    for part in item.parts:
+        if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
+            return f"{item.key}: {part.records} records in offsets {part.first} to {part.last}"
+        if not 0 < part.start < part.end <= size:
+            return f"{item.key}: bytes {part.start} to {part.end} of {size}"
+    return None
 
 
-def _check_part(state: Generation, entry: Entry, size: int, part: Part) -> str | None:
-    if not 0 <= part.first <= part.last or not 0 < part.records <= part.last - part.first + 1:
-        return f"{part.records} records in offsets {part.first} to {part.last}"
-    if not 0 < part.start < part.end <= size:
-        return f"bytes {part.start} to {part.end} of {size}"
+def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
     before = state.positions.get(part.key)
     if entry.kind is Kind.REWRITE:
         if before is None or part.last >= max(before.offset, before.base.end):

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backup_avro import layout
 from backup_avro.chain import PartitionKey, StoredObject
-from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object
+from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object, pack
+from backup_avro.errors import DamagedError
+from backup_avro.fold import object_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +54,12 @@ def encode_offer(offer: Offer) -> bytes:
         "objects": [dump_object(item) for item in offer.objects],
         "run": offer.run,
     }
-    return canonical(document)
+    return pack(canonical(document))
 
 
 def decode_offer(data: bytes, where: str) -> Offer:
     """Parse an offer. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     offer = Offer(
         generation=fields.take("generation", int),
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
@@ -72,3 +75,24 @@ def decode_offer(data: bytes, where: str) -> Offer:
     )
     fields.end()
     return offer
+
+
+def check_offer(offer: Offer, key: str) -> None:
+    """Raise DamagedError unless the offer says what its key says, and names nothing but objects of that range.
+
+    What is planned and what goes on where is judged by names alone, so nothing else may be taken than what they say.
+    """
+    folder, _, name = key.rpartition("offers/")
+    said = (*offer.key, offer.floor, offer.leader, offer.low, offer.high)
+    if said != layout.offer_of(name) or offer.generation != layout.place_of(key)[1]:
+        raise DamagedError(f"{key} holds another offer than its name says")
+    if len({item.key for item in offer.objects}) < len(offer.objects):
+        raise DamagedError(f"{key} names an object twice")
+    for item in offer.objects:
+        if not item.key.startswith(f"{folder}topics/") or "/../" in item.key:
+            raise DamagedError(f"{key} names {item.key}, which lies outside {folder}topics/")
+        problem = object_problem(item)
+        if problem:
+            raise DamagedError(f"{key} names what no chain takes: {problem}")
+        if any(part.key != offer.key or not offer.low <= part.first <= part.last < offer.high for part in item.parts):
+            raise DamagedError(f"{key} names {item.key}, which holds records of other offsets")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from backup_avro.chain import from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, canonical
+from backup_avro.chain import JsonObject, from_iso, iso
+from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError
 from backup_avro.integers import is_int64, number_in
 
@@ -52,30 +52,29 @@ class Outcome:
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """Return the canonical bytes; seconds are written as milliseconds."""
-    return canonical(
-        {
-            "v": VERSION,
-            "enc": None,
-            "kind": outcome.kind.value,
-            "pair": outcome.pair,
-            "at": iso(outcome.at),
-            "by": outcome.by,
-            "clean": outcome.clean,
-            "what": outcome.what,
-            "findings": outcome.findings,
-            "records": outcome.records,
-            "bytes": outcome.bytes,
-            "generations": {str(number): seq for number, seq in outcome.generations.items()},
-            "phases_ms": {name: round(seconds * 1000) for name, seconds in outcome.phases.items()},
-            **({} if outcome.error is None else {"error": outcome.error}),
-        }
-    )
+    """Return the bytes to store; seconds are written as milliseconds."""
+    document: JsonObject = {
+        "v": VERSION,
+        "enc": None,
+        "kind": outcome.kind.value,
+        "pair": outcome.pair,
+        "at": iso(outcome.at),
+        "by": outcome.by,
+        "clean": outcome.clean,
+        "what": outcome.what,
+        "findings": outcome.findings,
+        "records": outcome.records,
+        "bytes": outcome.bytes,
+        "generations": {str(number): seq for number, seq in outcome.generations.items()},
+        "phases_ms": {name: round(seconds * 1000) for name, seconds in outcome.phases.items()},
+        **({} if outcome.error is None else {"error": outcome.error}),
+    }
+    return pack(canonical(document))
 
 
 def decode_outcome(data: bytes, where: str) -> Outcome:
     """Parse what `encode_outcome` wrote. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     kind = fields.take("kind", str)
     if kind not in {one.value for one in OutcomeKind}:
         raise DamagedError(f"{where}: unknown kind {kind}")

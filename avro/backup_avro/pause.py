@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from backup_avro.chain import JsonObject, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, canonical
+from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError
 
 #: The longest pause in ms: a pair that nobody can take over must not be forgotten.
@@ -35,7 +35,7 @@ def in_force(newest: Pause | None, now: int) -> Pause | None:
 
 
 def encode_pause(pause: Pause) -> bytes:
-    """Return the pause's canonical bytes."""
+    """Return the bytes to store: equal ones for equal pauses."""
     document: JsonObject = {
         "v": VERSION,
         "enc": None,
@@ -46,12 +46,12 @@ def encode_pause(pause: Pause) -> bytes:
         "by": pause.by,
         "reason": pause.reason,
     }
-    return canonical(document)
+    return pack(canonical(document))
 
 
 def decode_pause(data: bytes, where: str) -> Pause:
     """Parse a pause. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     until = fields.take("until", str, None)
     pause = Pause(
         number=fields.take("number", int),

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backup_avro.chain import JsonObject, PartitionKey, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, canonical
+from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from backup_avro.integers import is_int64
@@ -51,7 +51,7 @@ def released(releases: Iterable[Release], generation: Generation) -> frozenset[P
 
 
 def encode_release(release: Release) -> bytes:
-    """Return the release's canonical bytes."""
+    """Return the bytes to store: equal ones for equal releases."""
     document: JsonObject = {
         "v": VERSION,
         "enc": None,
@@ -66,12 +66,12 @@ def encode_release(release: Release) -> bytes:
     }
     if release.partitions is not None:
         document["partitions"] = list(release.partitions)
-    return canonical(document)
+    return pack(canonical(document))
 
 
 def decode_release(data: bytes, where: str) -> Release:
     """Parse a release. DamagedError names `where`; NewerFormatError if a newer release of Tandem wrote it."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where)
     partitions = fields.take("partitions", list, None)
     at = fields.take("at", str)
     try:

@@ -390,8 +390,8 @@ MISTAKES = (
     Mistake(
         name="a range is taken wherever the base stands",
         file="sink/offer_lane.py",
-        old="            if item.high == high and item.low >=",
-        new="            if item.low < high and item.low >=",
+        old="            if item.high == high and base.start <= item.low",
+        new="            if base.start <= item.low",
     ),
     Mistake(
         name="a worker offers what a slow attempt stored",

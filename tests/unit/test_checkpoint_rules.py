@@ -10,6 +10,7 @@ import pytest
 from chains import Chain, complete_generation, grown, guarded, key, position, topic
 
 from backup_avro.chain import Base, Kind, PartitionKey
+from backup_avro.chain_json import unpack
 from backup_avro.checkpoint import (
     Checkpoint,
     Judgement,
@@ -327,7 +328,7 @@ def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
 )
 def test_damaged_requests_are_refused(change: dict[str, object], error: type[DamagedError], words: str) -> None:
     """Strictly parsed: what is not known or not right is no request."""
-    document = json.loads(encode_request(request({K: 10}))) | change
+    document = json.loads(unpack(encode_request(request({K: 10})), "x")) | change
     with pytest.raises(error) as refused:
         decode_request(json.dumps(document).encode(), "checkpoints/x.json")
     assert str(refused.value) == f"checkpoints/x.json: {words}"
@@ -335,7 +336,7 @@ def test_damaged_requests_are_refused(change: dict[str, object], error: type[Dam
 
 def test_damaged_outcomes_are_refused() -> None:
     """As strictly."""
-    document = json.loads(encode_outcome(Outcome(id="x", nonce=NONCE, at=1, by="a", reason="r")))
+    document = json.loads(unpack(encode_outcome(Outcome(id="x", nonce=NONCE, at=1, by="a", reason="r")), "x"))
     with pytest.raises(DamagedError) as damaged:
         decode_outcome(json.dumps(document | {"at": "then"}).encode(), "outcomes/x.json")
     assert str(damaged.value) == "outcomes/x.json: 'then' is not a time"

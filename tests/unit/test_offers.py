@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from chains import OPENING, PAIR, key, topic
@@ -14,12 +15,14 @@ from doubles import MemoryStore, StandInCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from pipelines import QUICK, T0, Bench, Log, through
+from structlog.testing import capture_logs
 
 from backup_avro import layout
-from backup_avro.chain import Kind, PartitionKey
+from backup_avro.chain import Kind, PartitionKey, StoredObject
+from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
-from backup_avro.offer import Offer, decode_offer, encode_offer
+from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
 from sink.chain.reader import ChainReader
 from sink.object_store.base import StoreTransientError
 from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, put_offer, read_range
@@ -229,23 +232,104 @@ def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
     victim = next(iter(state.objects))
     other = "shop/b/generation=00000002/topics/t/partition=0/x.avro"
     bench.store.put_if_absent(other, b"x")
-    forged = Offer(
-        generation=1,
-        key=key(),
-        floor=1,
-        leader=1,
-        low=60,
-        high=90,
-        started_at=1,
-        ended_at=1,
-        took_ms=1,
-        objects=tuple(replace(state.objects[victim], key=name) for name in (victim, other)),
-        run="x",
+    for victims in ((victim, other), (victim,)):
+        forged = Offer(
+            generation=1,
+            key=key(),
+            floor=1,
+            leader=1,
+            low=60,
+            high=100,
+            started_at=1,
+            ended_at=1,
+            took_ms=1,
+            objects=tuple(moved_to(state.objects[victim], name, 60) for name in victims),
+            run="x",
+        )
+        name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=60, high=100, nonce="01")
+        bench.store.put_if_absent(PREFIX + name, encode_offer(forged))
+        bench.until(lambda _: not offers(bench.store))
+        assert {victim, other} <= bench.store.objects.keys()
+
+
+def moved_to(item: StoredObject, name: str, first: int) -> StoredObject:
+    """The same object under another name, with its records from offset `first` on."""
+    (part,) = item.parts
+    return replace(item, key=name, parts=(replace(part, first=first, last=first + part.records - 1),))
+
+
+def put_as(store: MemoryStore, offer: Offer, *, nonce: str = "00", **said: Any) -> str:
+    """Put an offer under a name that may say something else than it does; return the name."""
+    says = {"floor": offer.floor, "leader": offer.leader, "low": offer.low, "high": offer.high}
+    name = PREFIX + layout.offer_name(
+        **{"topic_id": offer.key.topic_id, "partition": offer.key.partition, "nonce": nonce, **says, **said}  # type: ignore[arg-type]  # named
     )
-    name = layout.offer_name(topic_id="t", partition=0, floor=1, leader=1, low=60, high=90, nonce="01")
-    bench.store.put_if_absent(PREFIX + name, encode_offer(forged))
-    bench.until(lambda _: not offers(bench.store))
-    assert {victim, other} <= bench.store.objects.keys()
+    store.put_if_absent(name, encode_offer(offer))
+    return name
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"low": 60}, {"low": 10}, {"low": 0}, {"floor": 2}, {"leader": 2}, {"generation": 2}, {"key": key("u")}],
+    ids=str,
+)
+def test_an_offer_that_is_not_what_its_name_says_is_not_taken(bench: Bench, said: dict[str, Any]) -> None:
+    """A flipped bit would make records count as read that nobody read. The range is read anew."""
+    started(bench)
+    found = read_range(
+        task(50, 100), source=bench.log.open(), store=bench.store, transcoder=ReferenceTranscoder()
+    ).offer
+    named = {"topic_id": "t", "floor": 1, "leader": 1, "low": 50, "high": 100}
+    name = put_as(bench.store, replace(found, **said), **named)
+    with capture_logs() as logs:
+        bench.until(lambda _: not offers(bench.store))
+    assert bench.chain().positions[key()].base.done == ()
+    assert [line["key"] for line in logs if "thrown away" in line["event"]] == [name]
+    assert all(item.key in bench.store.objects for item in found.objects)
+    read(bench, 0, 100)
+    assert bench.stored(bench.until(through(100))) == list(range(100))
+
+
+@pytest.mark.parametrize(("low", "high"), [(10, 100), (100, 100), (120, 100), (19, 19)])
+def test_an_offer_of_what_nobody_asked_for_is_not_taken(bench: Bench, low: int, high: int) -> None:
+    """Its name says offsets that the base does not have: below its start, or none at all."""
+    bench.log.start = 20
+    started(bench)
+    found = read_range(
+        task(50, 100), source=bench.log.open(), store=bench.store, transcoder=ReferenceTranscoder()
+    ).offer
+    name = put_as(bench.store, replace(found, low=low, high=high))
+    with capture_logs() as logs:
+        bench.until(lambda _: not offers(bench.store))
+    assert [line["key"] for line in logs if "nobody asked for" in line["event"]] == [name]
+    read(bench, 20, 100)
+    assert bench.stored(bench.until(through(100))) == list(range(20, 100))
+
+
+def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
+    """Each object lies in the generation, holds records of the range and of its partition, and is named once."""
+    bench.claim()
+    offer = read(bench, 50, 100).offer
+    (item,) = offer.objects
+    (part,) = item.parts
+    (name,) = offers(bench.store)
+    check_offer(offer, name)
+
+    def refused(objects: tuple[StoredObject, ...], match: str) -> None:
+        with pytest.raises(DamagedError, match=match):
+            check_offer(replace(offer, objects=objects), name)
+
+    def with_part(**changes: Any) -> tuple[StoredObject, ...]:
+        return (replace(item, parts=(replace(part, **changes),)),)
+
+    refused((item, item), "names an object twice")
+    refused((replace(item, key="shop/b/generation=00000001/topics/t/x.avro"),), "which lies outside")
+    refused((replace(item, key="shop/a/generation=00000001/topics/../x.avro"),), "which lies outside")
+    refused((replace(item, parts=()),), "names what no chain takes: .* holds nothing")
+    refused(with_part(end=item.bytes + 1), "names what no chain takes")
+    refused(with_part(first=49), "holds records of other offsets")
+    refused(with_part(last=100), "holds records of other offsets")
+    refused(with_part(key=key("t", 1)), "holds records of other offsets")
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
@@ -411,7 +495,7 @@ def test_an_offer_comes_back(bench: Bench) -> None:
     (name,) = offers(bench.store)
     data = bench.store.objects[name]
     assert encode_offer(decode_offer(data, name)) == data
-    document = json.loads(data)
+    document = json.loads(unpack(data, name))
     for field in document:
         if field != "enc":
             with pytest.raises(DamagedError, match="here"):

@@ -9,6 +9,7 @@ import pytest
 from doubles import MemoryStore
 
 from backup_avro import layout
+from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError
 from backup_avro.outcome import Outcome, OutcomeKind, decode_outcome, encode_outcome
 from sink.chain import outcomes
@@ -55,7 +56,7 @@ def test_what_is_written_is_read(outcome: Outcome) -> None:
 )
 def test_what_is_not_exactly_so_is_damaged(change: dict[str, object]) -> None:
     """Unknown kinds, fields, versions, and values of another type."""
-    document = json.loads(encode_outcome(DRILL)) | change
+    document = json.loads(unpack(encode_outcome(DRILL), "x")) | change
     with pytest.raises(DamagedError, match=r"^here"):
         decode_outcome(json.dumps(document).encode(), "here")
 

@@ -14,6 +14,7 @@ from sights import sight
 from test_decide_stories import HEARD, POLICY, RUNNING, SILENT, look, mine, peers
 
 from backup_avro import layout
+from backup_avro.chain_json import unpack
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from backup_avro.pause import LONGEST_MS, Pause, decode_pause, encode_pause, in_force
@@ -163,7 +164,7 @@ def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
 )
 def test_damaged_pauses_are_refused(change: dict[str, object], error: type[DamagedError], words: str) -> None:
     """Strictly parsed, with the place."""
-    document = json.loads(encode_pause(pause())) | change
+    document = json.loads(unpack(encode_pause(pause()), "x")) | change
     with pytest.raises(error) as refused:
         decode_pause(json.dumps(document).encode(), "pauses/1.json")
     assert str(refused.value).startswith(f"pauses/1.json: {words}")

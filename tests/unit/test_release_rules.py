@@ -16,6 +16,7 @@ from test_decide_stories import POLICY, look
 
 from backup_avro import layout
 from backup_avro.chain import Clearing
+from backup_avro.chain_json import unpack
 from backup_avro.coverage import clearing
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from backup_avro.release import Release, decode_release, encode_release, released
@@ -141,7 +142,7 @@ def test_documents_come_back_and_golden_files_are_what_is_written() -> None:
 )
 def test_damaged_releases_are_refused(change: dict[str, object], error: type[DamagedError], words: str) -> None:
     """Strictly parsed: nothing is let go because of something that is not known for certain."""
-    document = json.loads(encode_release(release())) | change
+    document = json.loads(unpack(encode_release(release()), "x")) | change
     with pytest.raises(error) as refused:
         decode_release(json.dumps(document).encode(), "releases/1.json")
     assert str(refused.value) == f"releases/1.json: {words}"
