@@ -123,7 +123,7 @@ class Instance:
         )
         heartbeat_s = self._policy.heartbeat_s
         self._watch = StoreWatch(parts.reader, interval_s=min(heartbeat_s, self._policy.flush_interval_s), wake=wake)
-        self._transcoder = best_transcoder()
+        self._transcoder = best_transcoder(batch_limit=config.memory.largest_batch)
         self._workers = Workers(workers_of(config, parts.props), config.scan.workers) if config.scan.workers else None
         self._runs = Runs(
             store=parts.store,

@@ -133,6 +133,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
             fmt=config.log.format,
             secrets=log.secrets(),
         ),
+        batch_limit=config.memory.largest_batch,
     )
 
 

@@ -24,6 +24,7 @@ from sink.offers import RangeRead, RangeTask, read_range
 from sink.source.client_config import Value
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
+from sink.transcode.reference import BATCH_LIMIT
 
 _LOG = structlog.get_logger()
 _LOOK_S: Final = 1.0
@@ -37,12 +38,16 @@ class WorkerLostError(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a worker needs. `prepare` is called first in its process, for its log. The repr hides secrets."""
+    """What a worker needs. `prepare` is called first in its process, for its log. The repr hides secrets.
+
+    `batch_limit`: most bytes that the records of one batch may decompress to.
+    """
 
     props: Mapping[str, Value] = field(repr=False)
     root: str
     settings: StoreSettings
     prepare: Callable[[], None] = field(repr=False)
+    batch_limit: int = BATCH_LIMIT
 
 
 class _Asked(NamedTuple):
@@ -211,7 +216,8 @@ def _work(task: RangeTask) -> RangeRead:
     if source is None:
         source = here.sources[committed] = RawFetcher(here.setting.props, read_committed=committed)
     try:
-        return read_range(task, source=source, store=here.store, transcoder=best_transcoder())
+        transcoder = best_transcoder(batch_limit=here.setting.batch_limit)
+        return read_range(task, source=source, store=here.store, transcoder=transcoder)
     except Exception:
         # Whatever state it is in: the next range begins with a connection of its own.
         del here.sources[committed]

@@ -171,7 +171,8 @@ def _read_all(address: StoreAddress, cluster: Cluster, ranges: Iterable[RangeTas
         try:
             with RawFetcher(cluster.props, read_committed=task.opening.isolation_level == "read_committed") as source:
                 store = address.open()
-                read = read_range(task, source=source, store=store, transcoder=best_transcoder())
+                transcoder = best_transcoder(batch_limit=cluster.batch_limit)
+                read = read_range(task, source=source, store=store, transcoder=transcoder)
                 put_offer(store, task, read.offer)
         except ConfigError:
             raise

@@ -243,8 +243,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
     began = time.monotonic()
     reader = ObjectReader(task.store.open(), apart=True)
     with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
-        place = (task.name, task.key.partition)
-        log = LiveLog(fetcher, place, topic_id=task.key.topic_id, read_committed=task.read_committed)
+        log = _log_of(fetcher, task)
         comparison = Comparison()
         comparison.merge(_seen(_bodies(reader, task.slices)), _seen(log.below(task.cut)))
         short = log.end
@@ -274,9 +273,19 @@ def compare_topic(task: TopicTask) -> PartitionResult:
         rest = [one.second.offset for key, one in named.items() if key not in keys and one.second is not None]
         if rest:
             with RawFetcher(task.cluster.props, read_committed=task.read_committed) as again:
-                log = LiveLog(again, place, topic_id=task.key.topic_id, read_committed=task.read_committed)
+                log = _log_of(again, task)
                 keys |= _keys(log.below(max(rest) + 1), named)
     return _result(comparison, outcome, named, keys, facts, cut=task.cut, seconds=time.monotonic() - began)
+
+
+def _log_of(fetcher: RawFetcher, task: TopicTask) -> LiveLog:
+    return LiveLog(
+        fetcher,
+        (task.name, task.key.partition),
+        topic_id=task.key.topic_id,
+        read_committed=task.read_committed,
+        batch_limit=task.cluster.batch_limit,
+    )
 
 
 def _expired(task: TopicTask, now: int) -> str | None:

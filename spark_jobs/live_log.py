@@ -10,6 +10,7 @@ from backup_avro.errors import PermanentError, TimedOutError
 from sink.source.fetched import FaultKind, Fetched, FetchFault
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_transcoder
+from sink.transcode.reference import BATCH_LIMIT
 from sink.transcode.segment import Segment
 
 _POLL_S: Final = 1.0
@@ -35,13 +36,14 @@ class LiveLog:
         *,
         topic_id: str,
         read_committed: bool,
+        batch_limit: int = BATCH_LIMIT,
         stall_s: float = 120.0,
     ) -> None:
         self._fetcher = fetcher
         self._place = place
         self._read_committed = read_committed
         self._stall_s = stall_s
-        self._transcoder = best_transcoder()
+        self._transcoder = best_transcoder(batch_limit=batch_limit)
         self.start = self.at = self._first()
         self.end: int | None = None
         self.behind = False

@@ -15,7 +15,7 @@ import cramjam
 import lz4.frame
 import zstandard
 
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TooLargeError
 
 _RAW_DEFLATE: Final = -15
 _GZIP: Final = 31
@@ -46,8 +46,8 @@ class _Contexts(threading.local):
 _contexts = _Contexts()
 
 
-def _too_much(limit: int) -> DamagedError:
-    return DamagedError(
+def _too_much(limit: int) -> TooLargeError:
+    return TooLargeError(
         f"compressed data would take more than {limit} bytes", remedy="if it is known to be sound, allow more"
     )
 

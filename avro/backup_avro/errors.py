@@ -59,6 +59,10 @@ class DamagedError(PermanentError):
     exit_code = ExitCode.UNHEALTHY
 
 
+class TooLargeError(DamagedError):
+    """What compressed bytes stand for passes the bound that the reader has set."""
+
+
 class NewerFormatError(DamagedError):
     """Stored bytes were written by a newer release: nothing is wrong with them, but this release can't judge them."""
 

@@ -70,7 +70,7 @@ def catch_up(
     output.note(f"catching up pair {loaded.pair} in {loaded.store.root} on {master}")
     require_pair(address, loaded.pair)
     with session(master, name=f"tandem catch-up {loaded.pair}") as spark:
-        cluster = Cluster(props=dict(loaded.kafka.reveal()))
+        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
         job = CatchUp(spark, address, loaded.pair, cluster, pace=pace, run=secrets.token_hex(8))
         done = job.run(
             number=generation, wait_s=wait_s, patience_s=loaded.scan.patience.total_seconds(), tell=output.note

@@ -312,7 +312,7 @@ def _compare(
     from spark_jobs.compare import against_generation, against_topic  # noqa: PLC0415 - likewise
 
     if numbers is None:
-        cluster = Cluster(props=dict(loaded.kafka.reveal()))
+        cluster = Cluster(props=dict(loaded.kafka.reveal()), batch_limit=loaded.memory.largest_batch)
         result = against_topic(spark, address, loaded.pair, cluster, topics=topics, tell=_tell_partitions)
         what = f"the latest record of each key of {', '.join(topics) if topics else 'all topics'}, against the topics"
         mends = any(kind != "returned" for kind in totals(result))

@@ -329,6 +329,10 @@ class MemorySettings(Section):
     budget: Size = Field(
         default=160 * 1024**2, description="bytes held between fetch and store; a full budget stops the fetch"
     )
+    largest_batch: Size = Field(
+        default=256 * 1024**2,
+        description="most bytes that a record batch may decompress to, 1MiB to 1GiB; a larger one stops its partition",
+    )
 
 
 class ShutdownSettings(Section):

@@ -31,6 +31,8 @@ _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 _LARGEST_OBJECT: Final = 5 * 1024**3
+_SMALLEST_BATCH: Final = 1024**2
+_LARGEST_BATCH: Final = 1024**3
 _LEVELS: Final = {"zstandard": (1, 22), "deflate": (0, 9)}
 
 
@@ -210,6 +212,14 @@ def whole(config: Config) -> Iterator[Problem]:
             (
                 f"{format_size(config.memory.budget)} does not hold one object of object.target_size "
                 f"{format_size(config.object.target_size)}; raise the one or lower the other"
+            ),
+        )
+    if not _SMALLEST_BATCH <= config.memory.largest_batch <= _LARGEST_BATCH:
+        yield (
+            "memory.largest_batch",
+            (
+                f"{format_size(config.memory.largest_batch)} is not from {format_size(_SMALLEST_BATCH)}, which brokers "
+                f"take by default without compression, to {format_size(_LARGEST_BATCH)}"
             ),
         )
 

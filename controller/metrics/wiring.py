@@ -14,7 +14,7 @@ def page_of(config: Config) -> Page:
     return Page(
         pair=config.pair,
         instance=config.require_instance(),
-        transcoder=lambda: best_transcoder().name,
+        transcoder=lambda: best_transcoder(batch_limit=config.memory.largest_batch).name,
         detail=Detail(max_topics=config.metrics.max_topics, partitions=config.metrics.partitions),
         now=time.time,
     )

@@ -449,6 +449,7 @@ def transcode(
                 ):
                     if attributes & COMPRESSION_MASK:
                         with gil:
+                            plain = None  # the batch before goes first
                             plain = decompress((<const char *>body)[: body_end - body], attributes & COMPRESSION_MASK)
                             body = &plain[0] if plain.shape[0] else batch
                             body_end = body + plain.shape[0]

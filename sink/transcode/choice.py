@@ -9,7 +9,7 @@ import structlog
 
 from sink.transcode.bodies import BodyWorker
 from sink.transcode.plain_bodies import PlainBodies
-from sink.transcode.reference import ReferenceTranscoder
+from sink.transcode.reference import BATCH_LIMIT, ReferenceTranscoder
 from sink.transcode.segment import Transcoder
 
 _LOG = structlog.get_logger()
@@ -17,8 +17,11 @@ _REMEDY: Final = "install a C compiler and reinstall the package (`pip install -
 
 
 @cache
-def best_transcoder() -> Transcoder:
-    """Return the fastest transcoder of this installation, the same for all, and warn once if it is the slow one."""
+def best_transcoder(*, batch_limit: int = BATCH_LIMIT) -> Transcoder:
+    """Return the fastest transcoder of this installation, the same for all, and warn once if it is the slow one.
+
+    `batch_limit`: most bytes that the records of one batch may decompress to.
+    """
     try:
         from sink.transcode.compiled import CompiledTranscoder  # noqa: PLC0415 - it may not be there
     except ImportError as error:
@@ -27,8 +30,8 @@ def best_transcoder() -> Transcoder:
             why=str(error),
             remedy=_REMEDY,
         )
-        return ReferenceTranscoder()
-    return CompiledTranscoder()
+        return ReferenceTranscoder(batch_limit=batch_limit)
+    return CompiledTranscoder(batch_limit=batch_limit)
 
 
 @cache

@@ -11,13 +11,13 @@ from typing import Final
 
 import google_crc32c
 
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TooLargeError
 from backup_avro.varint import LONG_MAX, decode_long
 from sink.transcode import batch as layout
 from sink.transcode.encode import Encoded, encode_batch
 from sink.transcode.segment import OUTPUT_LIMIT, Segment, Transcoded
 
-#: Most bytes that the records of one batch may decompress to.
+#: Most bytes that the records of one batch may decompress to, unless memory.largest_batch says otherwise.
 BATCH_LIMIT: Final = 256 << 20
 
 _NOTHING: Final = Encoded(segment=None, weight=0, cut=False)
@@ -26,6 +26,10 @@ _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _REMEDY: Final = (
     "if it is there again on the next read, check the disks of the partition's replicas and move the leader to one "
     "that is sound"
+)
+_LARGE_REMEDY: Final = (
+    "find out who produces such batches; if they are meant, raise memory.largest_batch, and the memory of the process "
+    "by as much"
 )
 _OLD_REMEDY: Final = (
     "message formats from before Kafka 0.11 are not supported: copy the records into a new topic with a current client"
@@ -146,7 +150,10 @@ class ReferenceTranscoder:
             return last_offset, _NOTHING
         codec = attributes & layout.COMPRESSION_MASK
         if codec:
-            body = layout.decompress(covered[layout.CRC_COVERED.size :], codec, self._batch_limit)
+            try:
+                body = layout.decompress(covered[layout.CRC_COVERED.size :], codec, self._batch_limit)
+            except TooLargeError as error:
+                raise DamagedError(error.args[0], remedy=_LARGE_REMEDY) from error
             first_record = 0
         else:
             body = covered

@@ -657,5 +657,5 @@ def wire() -> None:
     lookout_module.ClusterAdmin = cast("Any", client.Client)
     lookout_module.partition_count = cast("Any", client.no_messages)
     instance_module.RawFetcher = cast("Any", open_source)
-    instance_module.best_transcoder = cast("Any", Transcoder)
+    instance_module.best_transcoder = cast("Any", lambda **_: Transcoder())
     instance_module.Workers = cast("Any", Workers)

@@ -536,6 +536,16 @@ WRONG = [
         says=("a.yaml:9: memory.budget: 32MiB does not hold one object of object.target_size 64MiB",),
     ),
     Wrong(
+        name="batch larger than one read",
+        text=added("memory: {largest_batch: 256GiB}"),
+        says=("a.yaml:9: memory.largest_batch: 256GiB is not from 1MiB, which brokers take by default",),
+    ),
+    Wrong(
+        name="batch smaller than usual",
+        text=added("memory: {largest_batch: 64KiB}"),
+        says=("a.yaml:9: memory.largest_batch: 64KiB is not from 1MiB", "to 1GiB"),
+    ),
+    Wrong(
         name="level for no codec",
         text=added("object: {codec: snappy, compression_level: 3}"),
         says=("object.compression_level: has no meaning for object.codec: snappy; leave it out",),

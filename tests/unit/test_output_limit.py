@@ -165,7 +165,7 @@ def test_a_range_reads_on() -> None:
 
 def test_a_live_log_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a comparison reads of a live topic."""
-    monkeypatch.setattr(live_log, "best_transcoder", lambda: ReferenceTranscoder(output_limit=1))
+    monkeypatch.setattr(live_log, "best_transcoder", lambda **_: ReferenceTranscoder(output_limit=1))
     log = Log()
     source: Any = log.open()
     log.append(*range(11))
