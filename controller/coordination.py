@@ -21,11 +21,12 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
-from backup_avro.head import Head, longest
+from backup_avro.head import Head, later
 from controller.agreement import Terms, terms_in
 from controller.heads import head_in
 from controller.log import redact
 from controller.observation import Activation, Peer, Twin
+from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import TopicExistsError
@@ -59,7 +60,6 @@ def partition_of(pair: str, partitions: int) -> int:
 class _Voice:
     """What one incarnation was last heard to say. `heard_mono` is None as long as only old messages were read."""
 
-    instance: str
     incarnation: str
     heard_mono: float | None = None
     left: bool = False
@@ -67,7 +67,7 @@ class _Voice:
 
 
 class Bulletin:
-    """What was read, folded. `take` is called by one thread; the questions may come from another."""
+    """What was read, folded, within bounds. `take` is called by one thread; the questions may come from another."""
 
     def __init__(self, *, pair: str, me: str, peer: str, incarnation: str) -> None:
         self._pair = pair
@@ -75,33 +75,43 @@ class Bulletin:
         self._peer = peer
         self._incarnation = incarnation
         self._lock = threading.Lock()
-        self._voices: dict[tuple[str, str], _Voice] = {}
+        self._pair_of_two = frozenset({me, peer})
+        # Who has left goes first: what is asked is who stays.
+        self._voices: dict[str, Remembered[str, _Voice]] = {
+            name: Remembered(INCARNATIONS, gone=lambda voice: voice.left) for name in (me, peer)
+        }
         self._newest: dict[str, str] = {}
-        self._activations: dict[str, Activation] = {}
-        self._latest: dict[tuple[str, Event], CoordinationMessage] = {}
-        self._heads: dict[int, Head] = {}
+        self._activations: Remembered[str, Activation] = Remembered(STRANGERS, kept=self._pair_of_two.__contains__)
+        self._latest: Remembered[tuple[str, Event], CoordinationMessage] = Remembered(
+            STRANGERS, kept=lambda key: key[0] in self._pair_of_two
+        )
+        self._heads: Remembered[int, Head] = Remembered(HEADS)
 
     def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
         """Note a message; `live` if it was written after this process began to read."""
         if message.pair != self._pair:
             return
+        of_pair = message.instance in self._pair_of_two
+        message = lean(message, of_pair=of_pair)
         with self._lock:
-            self._latest[message.instance, message.event] = message
-            head = head_in(message) if message.instance in {self._me, self._peer} else None
+            self._latest.note((message.instance, message.event), message)
+            head = head_in(message) if of_pair else None
             if head is not None:
-                longest(self._heads, head)
+                self._heads.note(head.generation, later(self._heads.get(head.generation), head))
             if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
-                self._activations[message.instance] = Activation(
+                activation = Activation(
                     request_id=message.request_id,
                     target=message.target,
                     generation=message.generation,
                     reason=message.reason or "",
-                    by_person=message.instance not in {self._me, self._peer},
+                    by_person=not of_pair,
                     at=message.at,
                 )
-            if message.instance in {self._me, self._peer} and message.incarnation != self._incarnation:
-                key = (message.instance, message.incarnation)
-                voice = self._voices.setdefault(key, _Voice(instance=message.instance, incarnation=message.incarnation))
+                self._activations.note(message.instance, activation)
+            if of_pair and message.incarnation != self._incarnation:
+                voices = self._voices[message.instance]
+                voice = voices.get(message.incarnation) or _Voice(incarnation=message.incarnation)
+                voices.note(message.incarnation, voice)
                 voice.left = message.event is Event.LEAVING
                 if live:
                     voice.heard_mono = now_mono
@@ -112,9 +122,9 @@ class Bulletin:
     def peer(self) -> Peer:
         """Return what is known of the peer from messages."""
         with self._lock:
-            voices = [voice for voice in self._voices.values() if voice.instance == self._peer]
+            voices = self._voices[self._peer]
             heard = [voice.heard_mono for voice in voices if voice.heard_mono is not None]
-            newest = self._voices.get((self._peer, self._newest.get(self._peer, "")))
+            newest = voices.get(self._newest.get(self._peer, ""))
             return Peer(
                 instance=self._peer,
                 heard_mono=max(heard, default=None),
@@ -127,35 +137,35 @@ class Bulletin:
         What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
         """
         with self._lock:
-            newest = self._voices.get((self._peer, self._newest.get(self._peer, "")))
+            newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
             return None if newest is None or newest.left else newest.terms
 
     def twin(self) -> Twin:
         """Return what is known of other processes under my own name: the liveliest of them."""
         with self._lock:
-            twins = [v for v in self._voices.values() if v.instance == self._me]
+            twins = list(self._voices[self._me])
             if not twins:
                 return Twin()
             staying = [v for v in twins if not v.left]
             heard = {v.incarnation: v.heard_mono for v in staying if v.heard_mono is not None}
-            newest = self._voices.get((self._me, self._newest.get(self._me, "")))
+            newest = self._voices[self._me].get(self._newest.get(self._me, ""))
             known = newest is not None and not newest.left
             return Twin(known=known, heard_mono=max(heard.values(), default=None), left=not staying, incarnations=heard)
 
     def activations(self) -> tuple[Activation, ...]:
-        """Return the last ACTIVATE of each sender."""
+        """Return the last ACTIVATE of each sender that is remembered."""
         with self._lock:
-            return tuple(self._activations.values())
+            return tuple(self._activations)
 
     def heads(self) -> tuple[Head, ...]:
         """Return the last head of each generation that one of the two has published."""
         with self._lock:
-            return tuple(self._heads.values())
+            return tuple(self._heads)
 
     def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
-        """Return the last message of each sender and event."""
+        """Return the last message of each sender that is remembered and event, without positions."""
         with self._lock:
-            return dict(self._latest)
+            return self._latest.as_dict()
 
 
 class CoordinationTopic:

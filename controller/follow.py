@@ -37,7 +37,7 @@ class Following:
         self._requested_at = requested_at
         self._store = store
         self._reader = ChainReader(store, config.pair, ended=True)
-        self._listener = Listener()
+        self._listener = Listener(config.instances)
         self._partitions = partition_count(ClusterAdmin(self._props, timeout_s=ANSWER_S), self._topic)
         self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
 

@@ -71,6 +71,8 @@ def serve(
     more = dict(pages or {})
 
     class Paths(Handler):
+        probes = frozenset(_CHECKS)
+
         def find(self, path: str) -> Answer:
             answer = self._found(path)
             # Troubles repeat what stores and brokers say.

@@ -1,8 +1,9 @@
 """An HTTP server that no client can hold up or fill: read-only, bounded in bytes, seconds and connections.
 
 Probes of an orchestrator come here, so whoever asks slowly must not keep them waiting: a request is read within
-`READ_S` in all and `REQUEST_BYTES`, an answer is taken within `WRITE_S`, and when `CONNECTIONS` are open the one that
-has been sending its request for longest makes room.
+`READ_S` in all and `REQUEST_BYTES`, and an answer is taken within `WRITE_S`. When all connections are open, the one
+that has been sending its request for longest makes room, else the one that has been taking its answer for longest. Of
+answers that take work `CONNECTIONS` are made at a time, and `SPARE` connections are left for probes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any, Final
 
 import structlog
@@ -26,6 +28,7 @@ READ_S: Final = 5.0
 WRITE_S: Final = 10.0
 REQUEST_BYTES: Final = 16 << 10
 CONNECTIONS: Final = 32
+SPARE: Final = 8
 
 METHODS: Final = ("GET", "HEAD")
 _SECURE: Final[Mapping[str, str]] = {
@@ -78,9 +81,10 @@ class _Bounded(io.RawIOBase):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request of one connection. Subclasses say in `find` what is there."""
+    """One request of one connection. Subclasses say in `find` what is there, `probes` are paths answered at once."""
 
     server: Server
+    probes: frozenset[str] = frozenset()
     server_version = "tandem"
     sys_version = ""
     # For answers to what can't even be read as a request.
@@ -112,7 +116,10 @@ class Handler(BaseHTTPRequestHandler):
         """Refuse what is not read-only; from here on nothing is read."""
         if not super().parse_request():
             return False
-        self.server.has_asked(self.connection)
+        works = self.command in METHODS and self.path.partition("?")[0] not in self.probes
+        if not self.server.has_asked(self.connection, works=works):
+            self._send(Answer(body="busy, ask again\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
+            return False
         if self.command in METHODS:
             return True
         allowed = ", ".join(METHODS)
@@ -142,6 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         body = answer.body if isinstance(answer.body, bytes) else answer.body.encode(errors="replace")
         kind = answer.kind if "charset=" in answer.kind else f"{answer.kind}; charset=utf-8"
         self.request_version = "HTTP/1.0"  # older ones have no headers
+        self.server.has_answered(self.connection)
         self.connection.settimeout(WRITE_S)
         self.send_response(answer.status)
         self.send_header("Content-Type", kind)
@@ -157,7 +165,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Answers each connection in a thread of its own, `CONNECTIONS` at a time."""
+    """Answers each connection in a thread of its own; at most `CONNECTIONS` and `SPARE` are open."""
 
     daemon_threads = True
     request_queue_size = 2 * CONNECTIONS
@@ -167,15 +175,16 @@ class Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._asking: dict[socket.socket, None] = {}  # in the order they came
+        self._working: set[socket.socket] = set()
+        self._taking: dict[socket.socket, None] = {}  # in the order their answers were begun
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 (as in the base class)
-        """Begin to answer; if too many are asking, the one that takes longest is told to go."""
+        """Begin to answer; if too many are asking or taking answers, the one that takes longest is told to go."""
         with self._lock:
-            full = len(self._open) >= CONNECTIONS
-            slowest = next(iter(self._asking), None) if full else None
+            full = len(self._open) >= CONNECTIONS + SPARE
+            slowest = next(chain(self._asking, self._taking), None) if full else None
             if slowest is not None:
-                del self._asking[slowest]
-                self._open.discard(slowest)
+                self._forget(slowest)
             if not full or slowest is not None:
                 self._open.add(request)
                 self._asking[request] = None
@@ -189,14 +198,35 @@ class Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 (as in the base class)
         """Forget a connection, and close it."""
         with self._lock:
-            self._open.discard(request)
-            self._asking.pop(request, None)
+            self._forget(request)
         super().shutdown_request(request)
 
-    def has_asked(self, request: socket.socket) -> None:
-        """Note that a connection's request was read, so that what keeps it open is our answer."""
+    def _forget(self, request: socket.socket) -> None:
+        self._open.discard(request)
+        self._asking.pop(request, None)
+        self._working.discard(request)
+        self._taking.pop(request, None)
+
+    def has_asked(self, request: socket.socket, *, works: bool) -> bool:
+        """Note that a connection's request was read, so that what keeps it open is our answer.
+
+        Returns whether that may be made: of those that take work (`works`) only `CONNECTIONS` are at a time.
+        """
         with self._lock:
             self._asking.pop(request, None)
+            if works and len(self._working) >= CONNECTIONS:
+                return False
+            if works and request in self._open:
+                self._working.add(request)
+            return True
+
+    def has_answered(self, request: socket.socket) -> None:
+        """Note that an answer was made, so that what keeps its connection open is who takes it."""
+        with self._lock:
+            self._asking.pop(request, None)
+            self._working.discard(request)
+            if request in self._open:
+                self._taking[request] = None
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 (as in the base class)
         """Say next to nothing: clients go away while they are answered."""

@@ -173,7 +173,7 @@ def _ask_brokers(config: Config) -> _Answer:
     try:
         listener = listen(config, props, partition_count(admin, config.coordination.topic))
     except NoTopicError as error:
-        listener = Listener()
+        listener = Listener(config.instances)
         gaps.append(_gap("the instances", error))
     except TandemError as error:
         gaps.append(_gap("the instances", error))
@@ -215,7 +215,7 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tupl
 
 def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
     """Return who was heard on the pair's partition, from its beginning to its end."""
-    listener = Listener()
+    listener = Listener(config.instances)
     where = partition_of(config.pair, partitions)
     with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
         mailbox.rewind(None, timeout_s=ANSWER_S)

@@ -44,7 +44,7 @@ def own_sight(
     alive however long the coordination topic does not take its heartbeats. `guarded` is None while the brokers do not
     answer.
     """
-    listener = Listener()
+    listener = Listener(config.instances)
     for message in sorted(heard, key=lambda message: message.at):
         listener.take(message)
     listener.take(own)

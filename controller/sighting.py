@@ -13,11 +13,12 @@ from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
-from backup_avro.head import Head, longest
+from backup_avro.head import Head, later, longest
 from backup_avro.pause import Pause
 from backup_avro.release import Release
 from controller.heads import head_in
 from controller.observation import Policy
+from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
 from sink.chain.pins import Pin
 
 
@@ -38,39 +39,44 @@ class Voice:
 
 
 class Listener:
-    """Folds messages, in the order of their offsets, into voices."""
+    """Folds messages, in the order of their offsets, into voices. Of senders other than `instances` the newest."""
 
-    def __init__(self) -> None:
-        self._voices: dict[str, Voice] = {}
-        self._former: dict[str, set[str]] = {}
-        self._requests: dict[str, CoordinationMessage] = {}
-        self._heads: dict[str, dict[int, Head]] = {}
+    def __init__(self, instances: Iterable[str]) -> None:
+        self._instances = frozenset(instances)
+        of_pair = self._instances.__contains__
+        self._voices: Remembered[str, Voice] = Remembered(STRANGERS, kept=of_pair)
+        self._former: Remembered[str, Remembered[str, str]] = Remembered(STRANGERS, kept=of_pair)
+        self._requests: Remembered[str, CoordinationMessage] = Remembered(STRANGERS, kept=of_pair)
+        self._heads: dict[str, Remembered[int, Head]] = {name: Remembered(HEADS) for name in self._instances}
 
     def take(self, message: CoordinationMessage) -> None:
         """Note a message; whoever sent it."""
+        message = lean(message, of_pair=message.instance in self._instances)
         if message.event is Event.ACTIVATE:
-            self._requests[message.instance] = message
-        head = head_in(message)
-        if head is not None:
-            longest(self._heads.setdefault(message.instance, {}), head)
+            self._requests.note(message.instance, message)
+        head, heads = head_in(message), self._heads.get(message.instance)
+        if head is not None and heads is not None:
+            heads.note(head.generation, later(heads.get(head.generation), head))
         before = self._voices.get(message.instance)
         heartbeat = message if message.event is Event.PROGRESS else None
         twin_at = None
         if before is not None:
             twin_at = before.twin_at
-            former = self._former.setdefault(message.instance, set())
+            former = self._former.get(message.instance) or Remembered(INCARNATIONS)
+            self._former.note(message.instance, former)
             if before.incarnation == message.incarnation:
                 heartbeat = heartbeat or before.heartbeat
                 if message.event is Event.LEAVING:
                     twin_at = None  # one of the two is gone, so the other one, if it speaks on, is alone
-            elif message.incarnation in former:
+            elif former.get(message.incarnation) is not None:
                 if message.event is Event.LEAVING:
                     # The last word of a process whose successor is at work already: that one is alone now.
-                    self._voices[message.instance] = replace(before, twin_at=None)
+                    self._voices.note(message.instance, replace(before, twin_at=None))
                     return
                 twin_at = None if before.left else message.at
-            former |= {before.incarnation} - {message.incarnation}
-        self._voices[message.instance] = Voice(
+            if before.incarnation != message.incarnation:
+                former.note(before.incarnation, before.incarnation)
+        voice = Voice(
             instance=message.instance,
             incarnation=message.incarnation,
             at=message.at,
@@ -78,22 +84,23 @@ class Listener:
             heartbeat=heartbeat,
             twin_at=twin_at,
         )
+        self._voices.note(message.instance, voice)
 
     def voices(self) -> dict[str, Voice]:
         """Return what was heard so far, by instance; senders from outside the pair are among them."""
-        return dict(self._voices)
+        return self._voices.as_dict()
 
     def heads(self, instances: Iterable[str]) -> tuple[Head, ...]:
         """Return the last head of each generation that one of `instances` has published."""
         known: dict[int, Head] = {}
         for instance in instances:
-            for head in self._heads.get(instance, {}).values():
+            for head in self._heads.get(instance, ()):
                 longest(known, head)
         return tuple(known.values())
 
     def requests(self) -> tuple[CoordinationMessage, ...]:
         """Return the last ACTIVATE of each sender; instances remember no other."""
-        return tuple(self._requests.values())
+        return tuple(self._requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

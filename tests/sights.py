@@ -54,7 +54,7 @@ def message(
 
 def listening(*messages: CoordinationMessage) -> Listener:
     """What was heard after these messages, in this order."""
-    listener = Listener()
+    listener = Listener(("a", "b"))
     for one in messages:
         listener.take(one)
     return listener

@@ -53,6 +53,9 @@ class Head:
 
 def longest(known: dict[int, Head], head: Head) -> None:
     """Note a head in `known`, by generation, unless a later one is there."""
-    before = known.get(head.generation)
-    if before is None or before.seq < head.seq:
-        known[head.generation] = head
+    known[head.generation] = later(known.get(head.generation), head)
+
+
+def later(before: Head | None, head: Head) -> Head:
+    """Return `head`, or the one before of its generation if that is as long."""
+    return head if before is None or before.seq < head.seq else before

@@ -9,6 +9,7 @@ there. S3 answers 404 to those alone who may list the key's place, so whatever i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from controller.roles.role import Role
 Policy = dict[str, Any]
 
 _VERSION: Final = "2012-10-17"
+_MEANS_MORE: Final = re.compile(r"[*?$]")
 
 
 def _all_below(prefix: Callable[[str], str]) -> str:
@@ -125,6 +127,7 @@ def place_of(
 ) -> Place:
     """Return the place below `root`, `s3://bucket/prefix`. Raises ConfigError for a root that is not S3's.
 
+    Likewise for what would mean more than itself in a policy: wildcards and the "$" of variables.
     A `server_key` that is no ARN (an id, an alias) can't stand in a policy and is left out.
     """
     scheme, _, rest = root.partition("://")
@@ -132,6 +135,19 @@ def place_of(
         raise ConfigError(
             f"store.root {root}: policies are for S3", remedy="protect a folder by the rights of its files"
         )
+    for setting, texts in (
+        ("store.root", (root,)),
+        ("pair", (pair,)),
+        ("instances", instances),
+        ("store.kms_key_id", (server_key or "",)),
+        ("encryption", data_keys),
+    ):
+        for text in texts:
+            if _MEANS_MORE.search(text):
+                raise ConfigError(
+                    f"{setting} {text}: a policy would take '*', '?' and '$' for other names too",
+                    remedy=f"choose a {setting} without them, or write the policy by hand",
+                )
     bucket, _, prefix = rest.partition("/")
     return Place(
         bucket=bucket,

@@ -6,14 +6,14 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
 
 from controller import http_server
 from controller.http import Health, serve
-from controller.http_server import CONNECTIONS, REQUEST_BYTES, Answer
+from controller.http_server import CONNECTIONS, REQUEST_BYTES, SPARE, Answer
 from controller.instance_state import InstanceState
 from controller.observation import Role
 
@@ -142,7 +142,9 @@ def test_who_sends_slowly_is_cut_off(address: tuple[str, int], monkeypatch: pyte
 def test_a_crowd_of_slow_clients_keeps_no_probe_waiting(address: tuple[str, int]) -> None:
     """More connections than there may be, none of which ever sends its request: a probe is answered at once."""
     with ExitStack() as stack:
-        crowd = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(2 * CONNECTIONS)]
+        crowd = [
+            stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(2 * (CONNECTIONS + SPARE))
+        ]
         for connection in crowd:
             connection.sendall(HEAD)
         began = time.monotonic()
@@ -153,8 +155,32 @@ def test_a_crowd_of_slow_clients_keeps_no_probe_waiting(address: tuple[str, int]
         assert b"200 OK" in received(crowd[-1]), "a later one is still served"
 
 
-def test_when_all_are_being_answered_one_more_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody who has asked is cut off in favour of somebody who has not."""
+def test_a_crowd_that_takes_its_answers_slowly_keeps_no_probe_waiting() -> None:
+    """Large pages that nobody reads: the one that has been taking its answer for longest makes room."""
+    server = serve(("127.0.0.1", 0), lambda: HEALTH, {"/large": lambda: Answer(body=b"x" * (8 << 20))})
+    address = (str(server.server_address[0]), int(server.server_address[1]))
+    try:
+        with ExitStack() as stack:
+            crowd = [socket.create_connection(address, timeout=20) for _ in range(CONNECTIONS + SPARE)]
+            for connection in crowd:
+                stack.enter_context(connection)
+                connection.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            until(lambda: len(server._taking) == CONNECTIONS + SPARE)
+            first = next(iter(server._taking)).getpeername()
+            began = time.monotonic()
+            assert [ask(address, "GET", path)[0] for path in ("/livez", "/readyz")] == [200, 200]
+            assert time.monotonic() - began < http_server.WRITE_S / 2
+            cut = next(connection for connection in crowd if connection.getsockname() == first)
+            assert len(received(cut)) < 8 << 20
+            whole = next(one for one in crowd if one.getsockname() == list(server._taking)[-1].getpeername())
+            assert len(received(whole)) > 8 << 20, "another one is served to its end"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_when_all_are_being_answered_only_probes_are_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody for whom an answer is being made is cut off; one more page is refused, and a probe is answered."""
     monkeypatch.setattr(http_server, "CONNECTIONS", 2)
     gate = threading.Event()
 
@@ -169,15 +195,25 @@ def test_when_all_are_being_answered_one_more_is_turned_away(monkeypatch: pytest
             busy = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(2)]
             for connection in busy:
                 connection.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
-            deadline = time.monotonic() + 10
-            while (server._asking or len(server._open) < 2) and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: len(server._working) == 2)
+            assert ask(address, "GET", "/slow")[0] == 503
+            assert [ask(address, "GET", path)[0] for path in ("/livez", "/readyz?x")] == [200, 200]
+            monkeypatch.setattr(http_server, "SPARE", 0)
             with socket.create_connection(address, timeout=20) as late:
                 assert received(late) == b""
             gate.set()
             assert all(received(connection).endswith(b"done") for connection in busy)
+        until(lambda: not server._open)
         assert ask(address, "GET")[0] == 200
     finally:
         gate.set()
         server.shutdown()
         server.server_close()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for what other threads do."""
+    deadline = time.monotonic() + 15
+    while not reached() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert reached()

@@ -55,6 +55,24 @@ def test_the_acls_allow_what_they_should_and_no_more(name: str) -> None:
         assert rows.granted(found, row.needs) == (name in row.allowed), row.name
 
 
+@pytest.mark.parametrize("sign", ["*", "?", "${aws:username}"])
+def test_what_a_policy_would_read_as_more_than_a_name_is_refused(sign: str) -> None:
+    """`s3://bucket/team-*` is one folder for S3, and every team's in a policy."""
+    right: dict[str, Any] = {"root": "s3://bucket/team", "pair": "shop", "instances": ("a", "b")}
+    for setting, wrong in (
+        ("store.root", {"root": f"s3://bucket/team{sign}/x"}),
+        ("pair", {"pair": f"shop{sign}"}),
+        ("instances", {"instances": ("a", f"b{sign}")}),
+        ("store.kms_key_id", {"server_key": f"{KEY}{sign}"}),
+        ("encryption", {"data_keys": (KEY, f"{KEY}{sign}")}),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            place_of(**(right | wrong))
+        assert str(caught.value).startswith(f"{setting} ")
+        assert f"choose a {setting} without them" in str(caught.value)
+    assert place_of(**right, server_key=KEY, data_keys=(KEY,)).arn("x") == "arn:aws:s3:::bucket/team/shop/x"
+
+
 def test_what_may_be_got_may_be_listed() -> None:
     """Else S3 answers 403 to what is not there, and no chain's head is found."""
     for role, instance in CREDENTIALS.values():

@@ -1,0 +1,125 @@
+"""What is remembered of messages has bounds, whoever writes, and the pair itself is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_bulletin_board import bulletin, message
+
+from backup_avro.coordination import CoordinationMessage, Event, Position
+from backup_avro.head import Head
+from controller.heads import DETAIL
+from controller.observation import Peer
+from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
+from controller.sighting import Listener
+
+BULK = tuple(Position(topic="orders", partition=number, offset=1) for number in range(1000))
+
+
+def of_the_pair() -> Iterator[CoordinationMessage]:
+    """What is to be known at the end, whatever else is said."""
+    yield message("b", Event.ACTIVATE, target="a", generation=3, reason="due")
+    yield message("b", generation=2, chain_seq=7, details={DETAIL: "0" * 64})
+    yield message("a", Event.LEAVING, life="0")
+
+
+def flood(count: int) -> Iterator[CoordinationMessage]:
+    """Others, each by another name, with all that a message can hold."""
+    for number in range(count):
+        for event in (Event.PROGRESS, Event.ACTIVATE):
+            details = {DETAIL: f"{number:064x}", "more": "x" * 5000}
+            yield message(
+                f"x{number}",
+                event,
+                target="a",
+                generation=number + 1,
+                chain_seq=1,
+                reason="y" * 5000,
+                positions=BULK,
+                details=details,
+            )
+
+
+def test_a_flood_of_strangers_is_forgotten_and_the_pair_is_not() -> None:
+    """As many as stay are the newest; what the two have said is there, and no bulk of anybody."""
+    board, listener = bulletin(), Listener(("a", "b"))
+    for one in (*of_the_pair(), *flood(500)):
+        board.take(one, live=True, now_mono=1.0)
+        listener.take(one)
+    assert board.peer() == Peer(instance="b", heard_mono=1.0)
+    assert board.twin().left
+    assert [one.by_person for one in board.activations()] == [False] + [True] * STRANGERS
+    assert board.activations()[-1].generation == 500
+    assert board.heads() == listener.heads(("a", "b")) == (Head(generation=2, seq=7, sha256="0" * 64),)
+    assert {("b", Event.ACTIVATE), ("b", Event.PROGRESS), ("a", Event.LEAVING)} <= board.latest().keys()
+    assert len(board.latest()) == 3 + STRANGERS
+    assert {"a", "b", "x499"} <= listener.voices().keys()
+    assert len(listener.voices()) == 2 + STRANGERS
+    assert [one.instance for one in listener.requests()][::STRANGERS] == ["b", "x499"]
+    kept = (*board.latest().values(), *listener.requests())
+    assert not any(one.positions for one in kept)
+    assert max(len(one.reason or "") + sum(map(len, one.details.values())) for one in kept) < 2000
+
+
+def test_a_flood_under_the_pairs_own_names_is_bounded_too() -> None:
+    """Incarnations and heads without end; who is alive now, and the newest heads, are still told."""
+    board, listener = bulletin(), Listener(("a", "b"))
+    for number in range(1000):
+        for name in ("a", "b"):
+            details = {DETAIL: f"{number:064x}"}
+            one = message(name, life=f"f{number}", generation=number + 1, chain_seq=1, details=details)
+            board.take(one, live=True, now_mono=float(number))
+            listener.take(one)
+    assert board.peer().heard_mono == 999.0
+    assert len(board.twin().incarnations) == INCARNATIONS
+    assert board.twin().heard_mono == 999.0
+    assert len(board.heads()) == len(listener.heads(("a", "b"))) == HEADS
+    assert board.heads()[-1].generation == 1000
+
+
+def test_who_has_left_is_forgotten_before_who_may_be_alive() -> None:
+    """A process that died without a word is not forgotten for a hundred that ended well."""
+    board = bulletin()
+    board.take(message("a", life="dead"), live=False, now_mono=0.0)
+    for number in range(100):
+        board.take(message("a", Event.LEAVING, life=f"f{number}"), live=False, now_mono=1.0)
+    assert not board.twin().left
+
+
+def test_a_twin_is_seen_among_many_restarts() -> None:
+    """By a look from outside: a process that speaks after another one had spoken."""
+    listener = Listener(("a", "b"))
+    for number in range(100):
+        listener.take(message("a", life=f"f{number}", at=number))
+    listener.take(message("a", life="f98", at=200))
+    assert listener.voices()["a"].twin_at == 200
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans())), st.integers(1, 4))
+def test_any_history_keeps_the_newest(history: list[tuple[int, bool]], most: int) -> None:
+    """Against the rule in plain words: key 0 is kept, of others the `most` noted last, gone ones first."""
+    held: Remembered[int, bool] = Remembered(most, kept=lambda key: key == 0, gone=lambda gone: gone)
+    expected: list[tuple[int, bool]] = []
+    zero: dict[int, bool] = {}
+    for key, gone in history:
+        held.note(key, gone)
+        if key == 0:
+            zero[0] = gone
+            continue
+        expected = [one for one in expected if one[0] != key]
+        if len(expected) == most:
+            expected.remove(next((one for one in expected if one[1]), expected[0]))
+        expected.append((key, gone))
+    assert held.as_dict() == dict(expected) | zero
+    assert all(held.get(key) == gone for key, gone in expected)
+    assert len(list(held)) == len(expected) + len(zero)
+
+
+@pytest.mark.parametrize("of_pair", [True, False])
+def test_a_small_message_is_left_as_it_is(*, of_pair: bool) -> None:
+    """Thousands come in an hour."""
+    small = message(details={"version": "1"}) if of_pair else message("cli", reason="by hand")
+    assert lean(small, of_pair=of_pair) == small
