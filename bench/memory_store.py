@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
+from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 
 _PAGE = 1000
 
@@ -34,13 +34,14 @@ class MemoryStore:
             self.objects[key] = data
             return Put.CREATED
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes of an object."""
         with self._lock:
             self.requests["get"] += 1
             data = self.objects.get(key)
         if data is None:
             raise ObjectMissingError(key)
+        check_size(key, len(data[start:end]), most)
         return data[start:end]
 
     def head(self, key: str) -> ObjectInfo | None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from backup_avro.chain import GroupOffset, Topic
 from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
+from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
 
 Fault = Callable[[str, str], Exception | None]
@@ -63,13 +63,15 @@ class MemoryStore:
         self._done("put", key)
         return outcome
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes of an object."""
         self._do("get", key)
         try:
-            return self.objects[key][start:end]
+            data = self.objects[key][start:end]
         except KeyError:
             raise ObjectMissingError(key) from None
+        check_size(key, len(data), most)
+        return data
 
     def head(self, key: str) -> ObjectInfo | None:
         """Return what is known of an object."""

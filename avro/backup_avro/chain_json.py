@@ -39,8 +39,9 @@ from backup_avro.chain import (
 )
 from backup_avro.compression import gunzip, gzip
 from backup_avro.envelope import Envelope
-from backup_avro.errors import DamagedError, NewerFormatError
+from backup_avro.errors import DamagedError, NewerFormatError, RefusedError
 from backup_avro.integers import is_int64
+from backup_avro.limits import ENTRY_JSON, SMALL, problem_of
 
 VERSION = 1
 #: Documents of so many bytes are compressed.
@@ -49,8 +50,6 @@ _GZIP = b"\x1f\x8b"
 _SUM = b'{"_sum":"'
 _SUM_DIGITS = 16
 """Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
-_MOST = 1 << 30
-"""Bytes of JSON. A folded state of ten thousand partitions has a tenth of that."""
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -61,7 +60,16 @@ def canonical(document: JsonObject) -> bytes:
 
 
 def pack(data: bytes) -> bytes:
-    """Return the bytes to store for the canonical ones of an entry, or of another document but a claim."""
+    """Return the bytes to store for the canonical ones of an entry, or of another document but a claim.
+
+    RefusedError if nobody would read that much.
+    """
+    problem = problem_of(data, ENTRY_JSON)
+    if problem:
+        raise RefusedError(
+            f"a chain entry would not be readable: {problem}",
+            remedy="guard fewer partitions with one pair, and begin a new generation",
+        )
     return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
 
 
@@ -69,11 +77,19 @@ def _sum(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest()[:_SUM_DIGITS].encode()
 
 
-def unpack(data: bytes, where: str) -> bytes:
-    """Return a document's canonical bytes from the stored ones. DamagedError names `where`.
+def unpack(data: bytes, where: str, most: int = ENTRY_JSON) -> bytes:
+    """Return a document's canonical bytes, at most `most`, from the stored ones. DamagedError names `where`.
 
     The first documents that were ever written have no sum; a sum whose own name is damaged is an unknown field.
     """
+    plain = _unpack(data, where, most)
+    problem = problem_of(plain, most)
+    if problem:
+        raise DamagedError(f"{where}: {problem}", remedy="no release writes that: find out who writes to the bucket")
+    return plain
+
+
+def _unpack(data: bytes, where: str, most: int) -> bytes:
     if data.startswith(_SUM):
         end = len(_SUM) + _SUM_DIGITS
         plain = b"{" + data[end + 2 :]
@@ -86,9 +102,9 @@ def unpack(data: bytes, where: str) -> bytes:
     if data[:2] != _GZIP:
         return data
     try:
-        return gunzip(data, _MOST)
+        return gunzip(data, most)
     except DamagedError as error:
-        raise DamagedError(f"{where}: {error}", remedy=error.remedy) from error
+        raise DamagedError(f"{where}: {error.args[0]}", remedy=error.remedy) from error
 
 
 def encode_claim(claim: Claim) -> bytes:
@@ -317,9 +333,9 @@ class Fields:
             )
 
     @classmethod
-    def of_stored(cls, data: bytes, where: str) -> Self:
-        """Parse the bytes that `pack` made of a document, or canonical ones, and check the version fields."""
-        return cls.of_bytes(unpack(data, where), where)
+    def of_stored(cls, data: bytes, where: str, most: int = SMALL) -> Self:
+        """Parse what `pack` made of a document, or at most `most` canonical bytes, and check the version fields."""
+        return cls.of_bytes(unpack(data, where, most), where)
 
     @classmethod
     def of_bytes(cls, data: bytes, where: str) -> Self:
@@ -356,7 +372,7 @@ def decode_claim(data: bytes, where: str) -> Claim:
 
 def decode_entry(data: bytes, where: str) -> Entry:
     """Parse a chain entry, packed or not. DamagedError names `where`. The fold checks the links."""
-    fields = Fields.of_stored(data, where)
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
     kind_name = fields.take("kind", str)
     if kind_name not in Kind.__members__:
         raise NewerFormatError(f"{where}: unknown kind {kind_name}", remedy="use a newer release")

@@ -25,6 +25,7 @@ from backup_avro.coverage import Guarded
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import Generation
 from backup_avro.integers import is_int64
+from backup_avro.limits import LISTS
 
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _LONGEST_ID = 100
@@ -299,7 +300,7 @@ def encode_outcome(outcome: Outcome) -> bytes:
 
 def decode_request(data: bytes, where: str) -> Request:
     """Parse a request. DamagedError names `where`; NewerFormatError if a newer release wrote it."""
-    fields = Fields.of_stored(data, where)
+    fields = Fields.of_stored(data, where, LISTS)
     keep_until = fields.take("keep_until", str, None)
     topics = fields.take("topics", dict)
     numbers = fields.take("witnesses", list)

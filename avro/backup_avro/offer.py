@@ -13,6 +13,7 @@ from backup_avro.chain import PartitionKey, StoredObject
 from backup_avro.chain_json import VERSION, Fields, canonical, dump_object, load_object, pack
 from backup_avro.errors import DamagedError
 from backup_avro.fold import object_problem
+from backup_avro.limits import LISTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def encode_offer(offer: Offer) -> bytes:
 
 def decode_offer(data: bytes, where: str) -> Offer:
     """Parse an offer. DamagedError names `where`."""
-    fields = Fields.of_stored(data, where)
+    fields = Fields.of_stored(data, where, LISTS)
     offer = Offer(
         generation=fields.take("generation", int),
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),

@@ -71,7 +71,7 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
     data = pack(canonical({"v": VERSION, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
-    if store.put_if_absent(key, data) is Put.EXISTS and _parse(pin.id, store.get(key), key) != pin:
+    if store.put_if_absent(key, data) is Put.EXISTS and _read(store, pin.id, key) != pin:
         raise StoreTransientError(f"{store.url}: the pin {key} is somebody else's", remedy="try again")
     return pin
 
@@ -106,7 +106,7 @@ def _listed(store: ObjectStore, pair: str) -> Iterator[Pin]:
     for item in list(store.list(prefix)):
         name = item.key.removeprefix(prefix)
         if "/" not in name and name.endswith(".json"):
-            yield _parse(name.removesuffix(".json"), store.get(item.key), item.key)
+            yield _read(store, name.removesuffix(".json"), item.key)
 
 
 def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
@@ -118,9 +118,9 @@ def _key(pair: str, pin_id: str) -> str:
     return f"{layout.pins_prefix(pair)}{layout.check_name(pin_id, 'pin')}.json"
 
 
-def _parse(pin_id: str, data: bytes, where: str) -> Pin:
+def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
-        fields = Fields.of_stored(data, where)
+        fields = Fields.of_stored(store.get(where), where)
         pin = Pin(
             id=pin_id,
             generation=fields.take("generation", int),

@@ -91,10 +91,11 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes [start, end) of `key`, cut at its end (so b"" past it).
 
-        Raises ObjectMissingError, and DamagedError if the bytes keep failing the store's own checksum.
+        Raises ObjectMissingError, and DamagedError if the bytes keep failing the store's own checksum, or, before they
+        are read, if they are more than `most`.
         """
         ...
 
@@ -159,6 +160,15 @@ class ObjectStore(Protocol):
     def close(self) -> None:
         """Release connections."""
         ...
+
+
+def check_size(key: str, size: int, most: int | None) -> None:
+    """Raise DamagedError if an object has more than `most` bytes: whatever it is, it is not what belongs there."""
+    if most is not None and size > most:
+        raise DamagedError(
+            f"{key} has {size} bytes, and nothing that belongs there has more than {most}",
+            remedy="bring it back from the bucket's versions, and find out who writes to the bucket",
+        )
 
 
 def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:

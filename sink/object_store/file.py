@@ -27,6 +27,7 @@ from sink.object_store.base import (
     StoreTransientError,
     StoreUnfitError,
     UploadInfo,
+    check_size,
 )
 from sink.object_store.keys import check_folder, check_key, check_prefix, check_range, is_key
 from sink.object_store.probing import probe_key, probe_put_if_absent
@@ -89,7 +90,7 @@ class FileStore:
                 _sync_folder(folder)
             return outcome
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes [start, end) of `key`."""
         check_range(start, end)
         path = self._path(check_key(key))
@@ -99,8 +100,10 @@ class FileStore:
             except (FileNotFoundError, NotADirectoryError):
                 raise self._missing(key) from None
             try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
                     raise self._missing(key)
+                check_size(key, min(status.st_size, status.st_size if end is None else end) - start, most)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
                     file.seek(start)
                     return file.read() if end is None else file.read(end - start)

@@ -30,6 +30,7 @@ from sink.object_store.base import (
     StoreTransientError,
     StoreUnfitError,
     UploadInfo,
+    check_size,
 )
 from sink.object_store.keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
 from sink.object_store.probing import probe_key, probe_put_if_absent, race_for
@@ -105,7 +106,7 @@ class S3Store:
 
         return self._caller.call(f"put {name!r}", put, {412: lambda: Put.EXISTS})
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Return bytes [start, end) of `key`."""
         check_range(start, end)
         name = self._name(key)
@@ -122,6 +123,7 @@ class S3Store:
             answer = self._client.get_object(Bucket=self._bucket, Key=name, **wanted)
             # Not `with answer["Body"] as …`: that hands out what lies below, without the checks of length and checksum.
             with closing(answer["Body"]) as stream:
+                check_size(key, answer["ContentLength"], most)  # a range would do, but has no checksum
                 data = stream.read()
             if wanted and answer["ResponseMetadata"]["HTTPStatusCode"] == 200:
                 return data[start:end]  # a store may send more than it was asked for

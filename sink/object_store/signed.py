@@ -2,6 +2,8 @@
 
 Documents are what decisions rest on: claims and chain entries, releases, pauses, checkpoints, offers of a catch-up job.
 Data objects need no signature, because the chain names their SHA-256.
+
+Here it is also seen to that no document is larger than one of its kind can be, be it put or got.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from backup_avro.errors import ConfigError
+from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.layout import is_signed
+from backup_avro.limits import most_bytes
 from backup_avro.signature import Signer, Trust
 from sink.encryption.key_ring import keys_of
 from sink.object_store.base import ObjectInfo, ObjectStore, Put, UploadInfo
@@ -80,10 +83,15 @@ class SignedStore:
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
         """See ObjectStore."""
-        if not is_signed(key):
-            return self._inner.put_if_absent(key, body)
-        signer = self._ready(key)
-        return self._inner.put_if_absent(key, body if signer is None else signer.seal(key, bytes(body)))
+        signer = self._ready(key) if is_signed(key) else None
+        data = body if signer is None else signer.seal(key, bytes(body))
+        most = most_bytes(key)
+        if most is not None and len(data) > most:
+            raise RefusedError(
+                f"{key} would have {len(data)} bytes, and nobody reads more than {most} there",
+                remedy="guard fewer partitions with one pair, or say it in fewer words",
+            )
+        return self._inner.put_if_absent(key, data)
 
     def _ready(self, what: str) -> Signer | None:
         signer = self.signer()
@@ -94,11 +102,12 @@ class SignedStore:
             )
         return signer
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """See ObjectStore."""
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
+        """See ObjectStore. No document is read that is larger than one of its kind can be."""
+        most = most_bytes(key) if most is None else most
         if not is_signed(key):
-            return self._inner.get(key, start=start, end=end)
-        return self._trust.open(key, self._inner.get(key))[start:end]
+            return self._inner.get(key, start=start, end=end, most=most)
+        return self._trust.open(key, self._inner.get(key, most=most))[start:end]
 
     def head(self, key: str) -> ObjectInfo | None:
         """See ObjectStore. The size is that of the stored bytes."""

@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from backup_avro.errors import DamagedError
 from backup_avro.signature import Signer
 from controller.sandbox.s3 import S3Server
 from sink.object_store import (
@@ -190,6 +191,18 @@ def test_a_range_is_a_slice(store: ObjectStore, start: int, end: int | None) -> 
     """Ranges behave as slices of the body do, past its end too."""
     store.put_if_absent("object", b"0123456789")
     assert store.get("object", start=start, end=end) == b"0123456789"[start:end]
+
+
+def test_more_than_is_wanted_is_not_read(store: ObjectStore) -> None:
+    """A document has a largest size; of the bytes that are asked for, not of the object."""
+    store.put_if_absent("o", b"0123456789")
+    assert store.get("o", most=10) == b"0123456789"
+    assert store.get("o", start=2, end=5, most=3) == b"234"
+    assert store.get("o", start=8, end=99, most=2) == b"89"
+    for wanted in ({"most": 9}, {"start": 2, "end": 5, "most": 2}, {"start": 1, "most": 8}):
+        with pytest.raises(DamagedError, match=r"^o has \d+ bytes, and nothing that belongs there has more than \d"):
+            store.get("o", **wanted)
+    assert store.get("o") == b"0123456789"
 
 
 def test_a_missing_object_is_told_apart(store: ObjectStore) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from build_backup import PAIR
 from doubles import MemoryStore
 
-from backup_avro import chain_json, checkpoint, coordination, layout, offer, outcome, pause, release
+from backup_avro import chain_json, checkpoint, coordination, layout, limits, offer, outcome, pause, release
 from backup_avro.chain import sha256_hex
 from backup_avro.compression import deflate, gzip, zstd
 from backup_avro.container import Codec, decode_header, decompress, encode_header, iter_blocks
@@ -154,6 +154,29 @@ def _bomb(rng: random.Random) -> bytes:
     count = rng.choice((1, 1 << 30, (1 << 63) - 1, -1))
     claimed = rng.choice((len(body), len(body), 1 << 40, -1))
     return encode_header(codec=codec, sync=sync) + encode_long(count) + encode_long(claimed) + body + sync
+
+
+@cache
+def _lists(count: int) -> bytes:
+    return b'{"v":1,"objects":[' + b"[]," * count + b"[]]}"
+
+
+def _document_bomb(rng: random.Random) -> tuple[str, bytes]:
+    """A document of lists of nothing, or of more bytes than it can have, as each kind of it is stored."""
+    key = rng.choice((layout.entry_key(PAIR, 1, 1), layout.pause_key(PAIR, 1), layout.checkpoint_key(PAIR, "x")))
+    if rng.random() < 0.3:
+        return key, bytes((limits.most_bytes(layout.pause_key(PAIR, 1)) or 0) + rng.choice((0, 1)))
+    plain = _lists(rng.choice((1 << 10, 1 << 16, limits.VALUES // 2)))
+    return key, rng.choice((gzip, bytes))(plain)
+
+
+def _bombed(job: tuple[str, bytes]) -> object:
+    key, data = job
+    most = limits.most_bytes(key)
+    data = MemoryStore(objects={key: data}).get(key, most=most)
+    if "generations" in key:
+        return chain_json.decode_entry(data, key)
+    return pause.decode_pause(data, key) if "pauses" in key else checkpoint.decode_request(data, key)
 
 
 def _batches(data: bytes) -> object:
@@ -310,6 +333,7 @@ _SIMPLE: Final = (
     _stored("progress", progress.decode_progress),
     _plain("avro file", "avro file", _file),
     Surface(name="avro bomb", twist=_bomb, read=_file),
+    Surface(name="document bomb", twist=_document_bomb, read=_bombed),
     _plain("record batches", "batches", _batches),
     _plain("block body", "avro file", _bodies),
     Surface(name="coordination message", twist=_twisted_message, read=_message),

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulation.network import Network
 from simulation.runtime import Runtime
-from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo
+from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _PAGE = 20
@@ -96,11 +96,12 @@ class Store:
         outcome: Put = self._call(lambda: self._bucket.put(key, data), changes=True)
         return outcome
 
-    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
         """Read."""
         data: bytes | None = self._call(partial(self._bucket.objects.get, key))
         if data is None:
             raise ObjectMissingError(key)
+        check_size(key, len(data), most)  # nothing is read in part here
         return data[start:end] if start or end is not None else data
 
     def head(self, key: str) -> ObjectInfo | None:

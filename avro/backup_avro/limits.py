@@ -1,0 +1,44 @@
+"""How large stored documents may be: whoever writes to the bucket must not be able to fill a reader's memory.
+
+Each bound is three times or more of what the largest backup needs that Tandem is made for: ten thousand partitions, a
+terabyte. Nothing larger is written, so nothing larger needs to be read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: Claims, pauses, releases, pins, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
+SMALL: Final = 1 << 20
+#: Offers and requests of checkpoints: an object for each 64 MiB of a terabyte, or an offset and a name per partition.
+LISTS: Final = 16 << 20
+#: Chain entries as they are stored. A SNAPSHOT names all live objects. Merging leaves seven journals of each of four
+#: sizes, with a part of 320 bytes for each partition: 90 MB of JSON, 27 MB packed. A terabyte in objects of their own
+#: adds a third of that.
+ENTRY: Final = 128 << 20
+#: Chain entries as JSON.
+ENTRY_JSON: Final = 512 << 20
+#: Values in one document. A SNAPSHOT as above has 5 million. A list of empty lists takes 20 times its bytes of memory.
+VALUES: Final = 1 << 24
+
+_KIND: Final = re.compile(
+    r"[^/]+/(?:(?P<entry>generations/[^/]+/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
+    r"|(?P<small>(?:generations|pauses|releases|pins|results|checkpoints)/))"
+)
+_BYTES: Final = {"entry": ENTRY, "lists": LISTS, "small": SMALL}
+
+
+def most_bytes(key: str) -> int | None:
+    """Return how many bytes the document under `key` may have, signed as it is stored; None if it is no document."""
+    match = _KIND.match(key)
+    return None if match is None or match.lastgroup is None else _BYTES[match.lastgroup]
+
+
+def problem_of(data: bytes, most: int) -> str | None:
+    """Say why a document's JSON is more than is read; None if it is not. `most` is in bytes."""
+    if len(data) > most:
+        return f"its JSON has more than {most} bytes"
+    if len(data) > VALUES and sum(data.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
+        return f"its JSON has more than {VALUES} values"
+    return None

@@ -1,0 +1,161 @@
+"""Whoever writes to the bucket can't fill a reader's memory: documents have a largest size, packed and unpacked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from build_backup import Backup, TopicSpec, records
+from chains import PAIR
+from test_stored_documents import KINDS
+
+from backup_avro import layout, limits
+from backup_avro.chain import Part, PartitionKey, StoredObject
+from backup_avro.chain_json import canonical, decode_entry, dump_object, pack, unpack
+from backup_avro.compression import gzip
+from backup_avro.errors import DamagedError, RefusedError
+from backup_avro.pause import Pause
+from backup_avro.signature import Signer
+from sink.chain import pins
+from sink.chain.pauses import PauseReader
+from sink.chain.reader import ChainReader
+from sink.chain.releases import ReleaseReader
+from sink.object_store import ObjectStore, StoreSettings, open_store
+
+HUGE = 4 << 30
+OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(
+    topic_id="t", partition=0, floor=1, leader=1, low=0, high=9, nonce="00"
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """A store in a folder, with a backup of one generation."""
+    found = open_store(tmp_path.as_uri())
+    backup = Backup.claim(found, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(10)))
+    backup.complete()
+    return found
+
+
+def grow(folder: Path, name: str, size: int = HUGE) -> None:
+    """Have an object of so many bytes, which take no room on the disk."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        (layout.claim_key(PAIR, 2), limits.SMALL),
+        (layout.entry_key(PAIR, 1, 2), limits.ENTRY),
+        (layout.pins_prefix(PAIR) + "x.json", limits.SMALL),
+        (layout.pause_key(PAIR, 1), limits.SMALL),
+        (layout.release_key(PAIR, 1), limits.SMALL),
+        (layout.checkpoint_key(PAIR, "x"), limits.LISTS),
+        (layout.outcome_key(PAIR, "x"), limits.SMALL),
+        (layout.result_prefix(PAIR, "drill") + "1-x.json", limits.SMALL),
+        (OFFER, limits.LISTS),
+    ],
+)
+def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: Path, name: str, most: int) -> None:
+    """One byte more is not read, and not put; what is no document is of any size."""
+    assert limits.most_bytes(name) == most
+    grow(tmp_path, name)
+    with pytest.raises(
+        DamagedError, match=rf"{name.rsplit('/', maxsplit=1)[-1].split('+', maxsplit=1)[0]}.* has {HUGE} bytes"
+    ):
+        store.get(name)
+    grow(tmp_path, name, most)
+    if most < limits.ENTRY:
+        assert len(store.get(name)) == most
+    with pytest.raises(RefusedError, match=rf"would have {most + 1} bytes"):
+        store.put_if_absent(name, memoryview(bytes(most + 1)))
+
+
+def test_what_is_no_document_has_none() -> None:
+    """Data objects are read in parts, and what a restore leaves behind is a restore's."""
+    data = layout.data_key(PAIR, "a", 1, topic="t", partition=0, first=0, last=9, nonce="0" * 16)
+    for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0"), layout.restore_prefix(PAIR, "r") + "x.json"):
+        assert limits.most_bytes(name) is None
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: bool) -> None:
+    """It costs what a damaged one costs: a generation, a pause, a release; a pin keeps everything."""
+    signer = Signer.generate()
+    (tmp_path / "key.pem").write_bytes(signer.pem())
+    settings = StoreSettings(
+        signing_key_file=str(tmp_path / "key.pem"), trusted_keys=signer.public, require_signatures=True
+    )
+    (tmp_path / "root").mkdir()
+    store = open_store((tmp_path / "root").as_uri(), settings if signed else None)
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(10)))
+    pauses = PauseReader(store, PAIR)
+    pauses.append(Pause(number=0, pair=PAIR, at=0, until=9, by="me", reason=""))
+    for name in (
+        layout.claim_key(PAIR, 2),
+        layout.pins_prefix(PAIR) + "x.json",
+        layout.pause_key(PAIR, 2),
+        layout.release_key(PAIR, 1),
+    ):
+        grow(tmp_path / "root", name)
+    reader = ChainReader(store, PAIR)
+    assert [state.number for state in reader.refresh(tolerant=True)] == [1]
+    assert f"has {HUGE} bytes" in str(reader.damaged[2])
+    (pin,) = pins.list_pins(store, PAIR)
+    assert (pin.generation, pin.until) == (None, None)
+    assert pauses.refresh() is None
+    with pytest.raises(DamagedError, match="has"):
+        ReleaseReader(store, PAIR).refresh()
+    os.truncate(tmp_path / "root" / layout.claim_key(PAIR, 2), limits.SMALL + 1)
+    with pytest.raises(DamagedError, match=f"nothing that belongs there has more than {limits.SMALL}"):
+        ChainReader(store, PAIR).refresh()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_documents_do_not_unpack_to_large_ones(kind: str) -> None:
+    """A gzip member of twenty kilobytes is not taken for sixteen megabytes of JSON."""
+    _, read = KINDS[kind]
+    data = gzip(b'{"v":1,"objects":[' + b"[]," * (6 << 20) + b"[]]}")
+    with pytest.raises(DamagedError, match="would take more than") if kind != "pin" else pytest.raises(DamagedError):
+        read(data)
+
+
+def test_an_entry_has_a_largest_size_and_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of nothing take twenty times their bytes of memory: they are counted before they are parsed."""
+    bomb = b'{"v":1,"objects":[' + b"[]," * (limits.VALUES // 2) + b"[]]}"
+    for data in (gzip(bomb), bomb):
+        with pytest.raises(DamagedError, match=rf"^here: its JSON has more than {limits.VALUES} values"):
+            decode_entry(data, "here")
+    with pytest.raises(RefusedError, match="would not be readable: its JSON has more than"):
+        pack(bomb)
+    monkeypatch.setattr("backup_avro.chain_json.ENTRY_JSON", 10_000)
+    with pytest.raises(RefusedError, match="its JSON has more than 10000 bytes"):
+        pack(b'"' + b"x" * 10_000 + b'"')
+    with pytest.raises(DamagedError, match=r"^here: its JSON has more than 10000 bytes"):
+        unpack(b'"' + b"x" * 10_000 + b'"', "here", 10_000)
+    with pytest.raises(DamagedError, match=r"^here: compressed data would take more than 10000 bytes \(if"):
+        unpack(gzip(b'"' + b"x" * 10_000 + b'"'), "here", 10_000)
+
+
+def test_ten_thousand_partitions_have_room() -> None:
+    """A SNAPSHOT of 28 journals, each with a part of every partition, is a third of what is read, or less."""
+    parts = tuple(
+        Part(
+            key=PartitionKey(f"{number % 97:022d}", number), first=number << 20, last=(number << 20) + 900, records=300,
+            tombstones=4, min_timestamp=1_760_000_000_000 + number, max_timestamp=1_761_000_000_000 + number,
+            start=number << 10, end=(number << 10) + 900, sha256=f"{number * 7919:064x}", largest=900,
+            uncompressed=number,
+        )
+        for number in range(10_000)
+    )  # fmt: skip
+    name = layout.journal_key(PAIR, "a", 1, seq=3, nonce="0" * 16)
+    journal = StoredObject(key=name, journal=True, bytes=9 << 20, sha256="ab" * 32, parts=parts)
+    data = canonical(dump_object(journal))
+    assert 28 * len(data) * 3 < limits.ENTRY_JSON
+    assert 28 * sum(data.count(mark) for mark in (b",", b"[", b"{")) * 3 < limits.VALUES
