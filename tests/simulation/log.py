@@ -42,13 +42,17 @@ class Replica:
 
 @dataclass(slots=True)
 class Partition:
-    """One log. `lineages` holds, newest last, everything ever written as each history has it."""
+    """One log. `lineages` holds, newest last, everything ever written as each history has it.
+
+    While it is `leaderless`, nobody writes to it, and no broker says anything about it.
+    """
 
     topic_id: str
     number: int
     retention_s: float
     epoch: int = 1
     leader: int = 1
+    leaderless: bool = False
     start: int = 0
     end: int = 0
     replicas: dict[int, Replica] = field(default_factory=lambda: {1: Replica(), 2: Replica()})
@@ -134,10 +138,22 @@ class Partition:
 
     def move(self) -> None:
         """The other replica becomes leader; nothing is lost."""
+        self.leaderless = False
         self.leader = 3 - self.leader
         self.epoch += 1
         self.epochs.append((self.epoch, self.end))
         self.wake()
+
+    def elect(self, leader: int) -> None:
+        """A replica that was away, and has all, leads again."""
+        if self.leaderless:
+            if leader != self.leader:
+                self.move()
+            else:
+                self.leaderless = False
+                self.epoch += 1
+                self.epochs.append((self.epoch, self.end))
+                self.wake()
 
     def shortest(self) -> int:
         """Return the lowest end that the log may be cut to.
@@ -166,6 +182,7 @@ class Partition:
             records=dict(follower.records), horizons=dict(follower.horizons), cleaned=follower.cleaned
         )
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
+        self.leaderless = False
         self.leader = 3 - self.leader
         self.epoch += 1
         self.epochs.append((self.epoch, at))
