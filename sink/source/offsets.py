@@ -20,7 +20,10 @@ from sink.source.errors import (
 from sink.source.fetched import LogBounds, TopicPartition
 from sink.source.lineage import Descent
 
-_PAUSE = 0.1  # seconds between two tries
+# Seconds.
+_PAUSE = 0.1  # between two tries
+_LOOK = 0.01  # between two looks whether brokers have answered
+_SILENT = 10.0  # after which a broker that has not answered is gone on without
 _UNKNOWN_TRIES = 6
 _SHORT_TRIES = 4
 """After so many, a look-up that takes what there is goes on without the partitions that nobody answers for."""
@@ -108,10 +111,12 @@ class Lookups:
         found: dict[TopicPartition, tuple[int, int]] = {}
         why: dict[TopicPartition, str] = {}
         left = set(tps)
+        began = clock.now()
         tries = 0
         while left:
             if tries:
-                if self._goes_on_without(left, tries, why, missing):
+                silent = clock.now() >= began + _SILENT
+                if self._goes_on_without(left, _SHORT_TRIES if silent else tries, why, missing):
                     break
                 await self._pause(deadline)
             tries += 1
@@ -124,7 +129,8 @@ class Lookups:
                 leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1]))
-            for tp, offset, epoch in await self._listed(by_node, timestamp, why):
+            patience = deadline if missing is None else min(deadline, began + _SILENT)
+            for tp, offset, epoch in await self._listed(by_node, timestamp, why, patience):
                 found[tp] = (offset, epoch)
                 left.discard(tp)
         return found
@@ -193,17 +199,25 @@ class Lookups:
         by_node: dict[int, list[tuple[TopicPartition, int]]],
         timestamp: int,
         why: dict[TopicPartition, str],
+        patience: float,
     ) -> list[tuple[TopicPartition, int, int]]:
         futures = []
         for node, asks in by_node.items():
             request = wire.list_offsets_request(asks, timestamp=timestamp, read_committed=self._read_committed)
             try:
-                futures.append((self._manager.send(request, node_id=node), asks))
+                futures.append((self._manager.send(request, node_id=node), node, asks))
             except kafka_errors.KafkaError as error:
                 self._note(error)
                 why.update((tp, self._problem) for tp, _ in asks)
         found = []
-        for future, asks in futures:
+        # Not one after the other: what others have answered counts beside a broker that hangs.
+        while clock.now() < patience and not all(future.is_done for future, _, _ in futures):
+            await self._net.sleep(_LOOK)
+        for future, node, asks in futures:
+            if not future.is_done:
+                self._problem = f"broker {node} does not answer"
+                why.update((tp, self._problem) for tp, _ in asks)
+                continue
             try:
                 response = await future
             except kafka_errors.KafkaError as error:

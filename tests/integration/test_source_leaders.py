@@ -163,11 +163,16 @@ def test_what_has_no_leader_is_named_beside_what_is_known(cluster: list[KafkaSer
         for _ in range(3):
             producer.produce(part.topic, value=b"v", partition=part.partition)
     assert producer.flush(30) == 0
-    second.stop()
     fetcher = RawFetcher({"bootstrap.servers": first.bootstrap, "reconnect.backoff.max.ms": 1000}, read_committed=True)
+    second.suspend()
+    try:
+        found, missing = fetcher.bounds([here, there], timeout_s=25)  # longer than it takes to go on without it
+        assert here in found, missing
+    finally:
+        second.resume()
+    second.stop()
     try:
         deadline = time.monotonic() + 60
-        found, missing = fetcher.bounds([here, there])
         while there in found or missing != {there: "no leader"}:
             assert time.monotonic() < deadline, (found, missing)
             found, missing = fetcher.bounds([here, there])

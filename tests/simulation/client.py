@@ -15,6 +15,7 @@ from simulation.cuts import Cuts, Watch
 from simulation.log import Cluster
 from simulation.network import Network
 from sink.source.cluster import TopicInfo, UnknownTopicError
+from sink.source.errors import ClusterTransientError
 from sink.source.fetched import TopicPartition
 
 CLUSTER_ID = "simulated"
@@ -81,6 +82,8 @@ class Client:
             partition = self._desk.cluster.present(name, number)
             if partition is None:
                 raise UnknownTopicError(f"{name}-{number} does not exist")
+            if partition.leaderless:
+                raise ClusterTransientError(f"no leader for {name}-{number}", remedy="wait")
             end = partition.stable if read_committed else partition.end
             found[TopicPartition(name, number)] = (end, partition.epoch)
             ends[PartitionKey(partition.topic_id, number)] = end

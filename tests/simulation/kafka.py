@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from backup_avro.chain import GroupOffset, Topic
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from sink.source.errors import ClusterUnreachableError
+from sink.source.errors import ClusterTransientError, ClusterUnreachableError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, TopicPartition
 from sink.transcode.segment import Segment, Transcoded
 
@@ -166,6 +166,8 @@ class Source:
         for tp, epoch in epochs.items():
             partition = self._cluster.present(*tp)
             if partition is not None:
+                if partition.leaderless:
+                    raise ClusterTransientError(f"no leader for {tp.topic}-{tp.partition}", remedy="wait")
                 found[tp] = partition.end_of_epoch(epoch)
         return found
 
@@ -174,7 +176,11 @@ class Source:
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._network.broker_call()
         found = {tp: self._cluster.present(*tp) for tp in tps}
-        return {tp: what(partition) for tp, partition in found.items() if partition is not None}
+        return {tp: what(log) for tp, log in found.items() if log is not None and not log.leaderless}
+
+    def _leaderless(self, tp: TopicPartition) -> bool:
+        partition = self._cluster.present(*tp)
+        return partition is not None and partition.leaderless
 
     def _partition(self, tp: TopicPartition, spot: _Spot) -> Partition | None:
         partition = self._cluster.present(tp.topic, tp.partition)
@@ -214,7 +220,7 @@ class Source:
         heads: dict[int, dict[TopicPartition, int]] = {}
         epochs: dict[TopicPartition, int] = {}
         for tp, spot in self._spots.items():
-            if spot.resting:
+            if spot.resting or self._leaderless(tp):
                 continue
             partition = self._partition(tp, spot)
             if partition is None:

@@ -45,6 +45,7 @@ class Partition:
     """One log. `lineages` holds, newest last, everything ever written as each history has it.
 
     `known` is how far a new leader knows that others have the log too (its high watermark), None once it knows all.
+    While it is `leaderless`, nobody writes to it, and no broker says anything about it.
     """
 
     topic_id: str
@@ -52,6 +53,7 @@ class Partition:
     retention_s: float
     epoch: int = 1
     leader: int = 1
+    leaderless: bool = False
     start: int = 0
     end: int = 0
     replicas: dict[int, Replica] = field(default_factory=lambda: {1: Replica(), 2: Replica()})
@@ -143,6 +145,7 @@ class Partition:
 
     def move(self, *, behind: int = 0) -> None:
         """The other replica leads; nothing is lost, but of the last records it does not know yet that they count."""
+        self.leaderless = False
         self.leader = 3 - self.leader
         self.known = max(self.shortest(), self.stable - behind) if behind else None
         self.epoch += 1
@@ -153,6 +156,17 @@ class Partition:
         """The leader knows all."""
         self.known = None
         self.wake()
+
+    def elect(self, leader: int) -> None:
+        """A replica that was away, and has all, leads again."""
+        if self.leaderless:
+            if leader != self.leader:
+                self.move()
+            else:
+                self.leaderless = False
+                self.epoch += 1
+                self.epochs.append((self.epoch, self.end))
+                self.wake()
 
     def shortest(self) -> int:
         """Return the lowest end that the log may be cut to.
@@ -181,6 +195,7 @@ class Partition:
             records=dict(follower.records), horizons=dict(follower.horizons), cleaned=follower.cleaned
         )
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
+        self.leaderless = False
         self.leader = 3 - self.leader
         self.epoch += 1
         self.epochs.append((self.epoch, at))

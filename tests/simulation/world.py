@@ -90,6 +90,7 @@ class Plan:
     store_outage: float = 0.0
     broker_outage: float = 0.0
     leader_move: float = 0.0
+    leaderless: float = 0.0
     cut: float = 0.0
     recreate: float = 0.0
     delete_topic: float = 0.0
@@ -214,6 +215,7 @@ class World:
             store_outage=some(0.02),
             broker_outage=some(0.02),
             leader_move=some(0.03) or some(0.3, 0.2),
+            leaderless=some(0.03),
             cut=some(0.01, 0.2),
             recreate=some(0.01, 0.2),
             delete_topic=some(0.01, 0.15),
@@ -296,6 +298,8 @@ class World:
             life.network.weather = self.weather
             life.network.store_down_until = life.network.brokers_down_until = 0.0
             self.runtime.resume(life.process)
+        for partition in self._partitions():
+            partition.elect(partition.leader)
         for partition, txn, _ in self.open_txns:
             if txn in partition.open_txns:
                 partition.finish(txn, commit=False)
@@ -428,6 +432,8 @@ class World:
     def _traffic(self) -> None:
         rng = self.random
         for partition in self._partitions():
+            if partition.leaderless:
+                continue
             for _ in range(0 if self._idle(partition) else rng.choice((0, 0, 0, 1, 1, 3))):
                 txn = 0
                 if self._chance(self.plan.transactions) and not self.quiet:
@@ -446,7 +452,7 @@ class World:
             partition, txn, when = entry
             if txn not in partition.open_txns:
                 self.open_txns.remove(entry)
-            elif self.runtime.now >= when:
+            elif self.runtime.now >= when and not partition.leaderless:
                 self.open_txns.remove(entry)
                 partition.finish(txn, commit=not self._chance(self.plan.aborts))
 
@@ -522,6 +528,13 @@ class World:
             if partition.known is not None:
                 self._count("late end")
                 self.runtime.at(self.runtime.now + 0.2 + 2.8 * rng.random(), partition.learn)
+        if partitions and self._chance(plan.leaderless):
+            partition, seconds = rng.choice(partitions), rng.choice((2, 20, 60)) * rng.random()
+            leader = rng.choice((1, 2))
+            self.say(f"{partition.topic_id[-2:]}-{partition.number} has no leader for {seconds:.1f} s")
+            self._count("leaderless")
+            partition.leaderless = True
+            self.runtime.at(self.runtime.now + seconds, lambda: partition.elect(leader))
         if partitions and self._chance(plan.cut):
             partition = rng.choice(partitions)
             at = max(partition.shortest(), partition.end - rng.randint(1, 6))
@@ -531,8 +544,10 @@ class World:
                 self.judge.cut(partition, partition.cut(at))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
-            partition.delete_below(rng.randint(partition.start, partition.stable))
-            self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+            below = rng.randint(partition.start, partition.stable)
+            if not partition.leaderless:
+                partition.delete_below(below)
+                self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
 
     def _trouble_with_topics(self) -> None:
         plan, rng = self.plan, self.random

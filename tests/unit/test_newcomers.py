@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,7 +53,8 @@ class Brokers(Lookups):
         assert list(topics) == ["t"]
         self.views["t"] = self.view
 
-    async def _listed(self, by_node: Any, timestamp: int, why: dict[TopicPartition, str]) -> Any:
+    async def _listed(self, by_node: Any, timestamp: int, why: dict[TopicPartition, str], patience: float) -> Any:
+        assert clock.now() < patience
         asked = [tp for asks in by_node.values() for tp, _ in asks]
         for tp in asked:
             if tp.partition in self.refusing:
@@ -72,6 +74,35 @@ def test_what_is_known_is_returned_and_what_is_not_is_named() -> None:
     assert found == dict.fromkeys(parts(2), LogBounds(start=7, end=100, end_epoch=-1, leader=1))
     assert missing == {TopicPartition("t", 2): "no leader", TopicPartition("t", 3): wire.error_name(6)}
     assert brokers.slept < 1
+
+
+class Answer:
+    """A response on its way; `None` never comes."""
+
+    def __init__(self, response: object) -> None:
+        self.response = response
+        self.is_done = response is not None
+
+    def __await__(self) -> Any:
+        assert self.is_done, "it would be waited for without end"
+        yield from ()
+        return self.response
+
+
+def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others have answered is taken after a while, and the broker is named."""
+    monkeypatch.setattr("sink.source.offsets._SILENT", 0.05)
+    monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
+    brokers = Brokers(2)
+    brokers.view.partitions[1] = (2, 5)
+    answers = {1: Answer([(T0, wire.NO_ERROR, 100, -1)]), 2: Answer(None)}
+    brokers._manager.send = lambda _, node_id: answers[node_id]
+    brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
+    missing: dict[TopicPartition, str] = {}
+    found = asyncio.run(brokers.offsets(parts(2), wire.LATEST, clock.now() + 30, missing))
+    assert (found, missing) == ({T0: (100, -1)}, {T1: "broker 2 does not answer"})
+    with pytest.raises(ClusterTransientError, match="broker 2 does not answer"):
+        asyncio.run(brokers.offsets(parts(2), wire.LATEST, clock.now() + 0.05))
 
 
 def test_a_topic_that_may_not_be_read_is_an_error() -> None:
