@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
 from backup_avro.coverage import common_offset, cut_off
@@ -122,8 +122,9 @@ def select(
     name now. With `merge`, records that another complete generation holds contiguously above the chosen one's position,
     or above where that was tainted, are added, if its tail read them in the same leader epoch: what it scanned may lack
     the tombstones of what lies below, and between two epochs the log may have been cut and have grown again. Where that
-    is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only a
-    tainted generation has, the chosen one or a newer one, comes last, with a warning. What lies below the highest known
+    is so, its own copy of the partition is taken instead, unless `number` says which generation to rest on. What only
+    tainted generations have comes last, with a warning: the chosen one's, or what others read on in the same leader
+    epoch. Where it may not go on from there the warning alone says what is left out. What lies below the highest known
     log start is left out.
     """
     chosen = choose(generations, number)
@@ -350,30 +351,20 @@ def _select_partition(
         if know.positions[key].log_start > log_start:
             log_start, known_by = know.positions[key].log_start, (know.number,)
         log_start = max(log_start, 0)
-    sound, warning = end, None
-    # What nobody has without doubt, but not of a history that the log has left, nor of what an older one went on with.
-    newer = [g for g in others if g.number in used and g.number > chosen.number and not cut_off(g, key)]
-    for state in (chosen, *newer):
-        there = state.positions[key]
-        reach = there.offset if until is None else min(until, there.offset)
-        if reach > end and there.epoch >= epoch and key in state.taints:
-            warning = f"tainted above offset {end}: {state.taints[key].reason}"
-            slices.extend(_slices(state.number, parts[state.number].get(key, ()), end, reach))
-            used = [*used, *({state.number} - set(used))]
-            end = reach
-            break
-    kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in slices]
+    taken = _Taken(key=key, slices=slices, used=used, end=end, epoch=epoch)
+    _take_in_doubt(taken, chosen, others, parts, until)
+    kept = [piece if piece.low >= log_start else replace(piece, low=log_start) for piece in taken.slices]
     kept = [piece for piece in kept if piece.low < piece.high and piece.part.last >= piece.low]
     return PartitionSelection(
         key=key,
         topic=topic,
         slices=tuple(sorted(kept, key=lambda piece: max(piece.part.first, piece.low))),
         log_start=log_start,
-        sound=sound,
-        end=end,
-        generations=tuple(used),
-        warning=warning,
-        log_start_from=tuple(number for number in known_by if number not in used),
+        sound=end,
+        end=taken.end,
+        generations=tuple(taken.used),
+        warning="; ".join(taken.warnings) or None,
+        log_start_from=tuple(number for number in known_by if number not in taken.used),
     )
 
 
@@ -390,6 +381,74 @@ def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until:
     if until is not None:
         reach = min(until, reach)
     return reach if end < reach and other.tells(key, reach) else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taken:
+    """What is restored of a partition so far: up to `end`, in leader epoch `epoch`."""
+
+    key: PartitionKey
+    slices: list[Slice]
+    used: list[int]
+    end: int
+    epoch: int
+    warnings: list[str] = field(default_factory=list)
+
+    def go_on(self, state: Generation, parts: _Parts, reach: int, warning: str) -> None:
+        """Take what a generation has from `end` up to `reach`."""
+        self.slices.extend(_slices(state.number, parts.get(self.key, ()), self.end, reach))
+        if state.number not in self.used:
+            self.used.append(state.number)
+        self.end, self.epoch = reach, state.positions[self.key].epoch
+        self.warnings.append(warning)
+
+
+def _take_in_doubt(
+    taken: _Taken,
+    chosen: Generation,
+    others: Iterable[Generation],
+    parts: Mapping[int, _Parts],
+    until: int | None,
+) -> None:
+    """Add what nobody has without doubt, but not of a history that the log has left; warn of all of it.
+
+    What others have comes last. An instance whose generation was tainted reads on until it is sealed, and confirms
+    records that the one which replaces it may not have read before its owner died.
+    """
+    key = taken.key
+    tainted = [g for g in (chosen, *others) if key in g.taints and g.usable(key)]
+    tails = {
+        g.number: g.positions[key].offset if until is None else min(until, g.positions[key].offset) for g in tainted
+    }
+    newer = (g for g in tainted if g.number in taken.used and g.number > chosen.number and not cut_off(g, key))
+    for state in (*(g for g in tainted if g is chosen), *newer):
+        if tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch:
+            why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
+            taken.go_on(state, parts[state.number], tails[state.number], why)
+            break
+    left = [g for g in tainted if g is not chosen and not cut_off(g, key)]
+    for state in sorted(left, key=lambda g: (not _goes_on(g, taken), -tails[g.number])):
+        reason, reach = state.taints[key].reason, tails[state.number]
+        if reach <= taken.end or state.positions[key].epoch < taken.epoch:
+            continue
+        if _goes_on(state, taken) and state.tells(key, reach):
+            why = f"from offset {taken.end} on only generation {state.number} has it, which is tainted: {reason}"
+            taken.go_on(state, parts[state.number], reach, why)
+        else:
+            taken.warnings.append(
+                f"generation {state.number}, tainted ({reason}), read up to offset {reach}; what it has from "
+                f"{taken.end} on is left out, as it may not go on from there: "
+                f"`--generation {state.number}` restores its own copy"
+            )
+
+
+def _goes_on(state: Generation, taken: _Taken) -> bool:
+    """Whether the tail of a tainted generation read on in the log that was read up to `taken.end`.
+
+    It did if all that it has since its taint is of that one epoch: an epoch has one leader, whose log only grows.
+    """
+    there = state.positions[taken.key]
+    return state.sound_epoch(taken.key) == there.epoch == taken.epoch and there.base.end <= taken.end
 
 
 def _parts_by_key(state: Generation) -> _Parts:

@@ -300,7 +300,7 @@ def test_what_ends_within_what_others_hold_was_last_known_by_the_most_careful() 
     """Generation 1 is tainted and stands beyond what is taken of it: its own time at head says nothing of that."""
     late = 10 * LAGGING_MS
     newer = at_head(then(complete_generation(2, {K: 15})), late - 3 * LAGGING_MS, late)
-    tainted = grown(complete_generation(1, {K: 20}), K, 30).taint(20)
+    tainted = grown(complete_generation(1, {K: 20}).taint(20, epoch=1), K, 30, epoch=2)
     tainted.append(Kind.CONFIRM)
     older = at_head(then(tainted), late, late)
     united = select_as_of(newer, [older], freely=True)

@@ -192,12 +192,12 @@ def test_what_another_one_has_not_read_through_is_not_added() -> None:
 
 
 def test_only_contiguous_records_are_added() -> None:
-    """Not from another epoch history, nor beyond a taint."""
+    """Not from another epoch history, nor, without a warning, beyond a taint."""
     newer = scanned(3, 0, 10, 15)
     other_epoch = complete_generation(1, {K: 20}, epoch=0)
     assert only(select(states(other_epoch, newer))).end == 15
     tainted = complete_generation(1, {K: 20}).taint(18)
-    assert only(select(states(tainted, newer))).end == 18
+    assert only(select(states(tainted, newer))).sound == 18
 
 
 def test_a_log_that_starts_above_a_position_is_taken_as_it_is() -> None:
@@ -289,6 +289,67 @@ def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
     assert found.warning is not None
     moment = only(select(states(old, newer), until={K: 45}))
     assert (moment.sound, moment.end, moment.warning) == (40, 45, found.warning)
+
+
+def test_what_a_tainted_active_confirmed_beyond_its_successor_comes_last_with_a_warning() -> None:
+    """It reads on until it is sealed; the owner of the one that replaces it may die before it has read as far.
+
+    By number neither is better: one that was tainted after an older one became sound is read on just the same.
+    """
+    for number in (1, 3):
+        tainted = grown(grown(complete_generation(number, {K: 80}).taint(80), K, 100), K, 500)
+        found = only(select(states(tainted, complete_generation(2, {K: 100}, instance="b"))))
+        assert (found.sound, found.end, found.generations) == (100, 500, (2, number))
+        assert found.warning == f"from offset 100 on only generation {number} has it, which is tainted: a gap"
+        assert offsets(found) == list(range(500))
+
+
+def test_of_several_in_doubt_the_one_that_read_furthest_is_read() -> None:
+    """Those that read less add nothing, a moment in between bounds them, and what the chosen one doubts comes first."""
+    little = grown(complete_generation(1, {K: 80}).taint(80), K, 120)
+    much = grown(complete_generation(2, {K: 80}).taint(80), K, 200)
+    chosen = complete_generation(3, {K: 100}, instance="b")
+    found = only(select(states(little, much, chosen)))
+    assert (found.sound, found.end, found.generations) == (100, 200, (3, 2))
+    until = only(select(states(little, much, chosen), until={K: 110}))
+    assert (until.sound, until.end, offsets(until)) == (100, 110, list(range(110)))
+    assert only(select(states(little, much, chosen), until={K: 100})).warning is None
+    chosen.taint(90)
+    assert choose(states(little, much, chosen)).number == 3
+    found = only(select(states(little, much, chosen)))
+    assert (found.sound, found.end, found.generations) == (90, 200, (3, 2))
+    assert found.warning == (
+        "tainted above offset 90: a gap; from offset 100 on only generation 2 has it, which is tainted: a gap"
+    )
+    assert offsets(found) == list(range(200))
+
+
+def test_what_may_not_go_on_from_there_is_named_and_left_out() -> None:
+    """Read on in a later epoch, or only scanned: another history, or tombstones that are gone. Nothing is mixed."""
+    chosen = complete_generation(2, {K: 100}, instance="b")
+    later = grown(complete_generation(1, {K: 80}).taint(80, epoch=1), K, 150, epoch=2)
+    found = only(select(states(later, chosen)))
+    assert (found.sound, found.end, found.generations) == (100, 100, (2,))
+    assert found.warning == (
+        "generation 1, tainted (a gap), read up to offset 150; what it has from 100 on is left out, "
+        "as it may not go on from there: `--generation 1` restores its own copy"
+    )
+    assert only(select(states(later, chosen), number=1)).end == 150
+    scanning = scanned(3, 0, 130, 140).taint(0)
+    found = only(select(states(scanning, chosen)))
+    assert (found.end, found.generations) == (100, (2,))
+    assert found.warning is not None
+    assert "read up to offset 140" in found.warning
+
+
+def test_what_is_of_a_history_that_was_left_is_no_doubt() -> None:
+    """Neither an epoch that ended, nor what was cut off, nor what is being cleared is named."""
+    chosen = complete_generation(4, {K: 100}, epoch=3)
+    former = grown(complete_generation(1, {K: 80}, epoch=2).taint(80), K, 150, epoch=2)
+    cut = complete_generation(2, {K: 140}, epoch=3).taint(140, cut_at=90)
+    cleared = grown(complete_generation(3, {K: 80, U: 1}, epoch=3).taint(80), K, 150, epoch=3).seal().clearing([U])
+    found = only(select(states(former, cut, cleared, chosen), wanted=lambda item: item.name == "t"))
+    assert (found.sound, found.end, found.warning) == (100, 100, None)
 
 
 def test_the_sound_part_of_what_read_on_in_another_epoch_is_of_the_epoch_before() -> None:
