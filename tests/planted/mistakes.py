@@ -390,8 +390,8 @@ MISTAKES = (
     Mistake(
         name="a range is taken wherever the base stands",
         file="sink/offer_lane.py",
-        old="            if item.high == high and base.start <= item.low",
-        new="            if base.start <= item.low",
+        old="                item.high == high\n",
+        new="                item.low < high\n",
     ),
     Mistake(
         name="a worker offers what a slow attempt stored",
