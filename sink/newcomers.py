@@ -66,6 +66,11 @@ class Newcomers:
         return bool(self._wanted)
 
     @property
+    def missing(self) -> int:
+        """How many partitions nobody answered for when they were last asked about."""
+        return len(self._missing)
+
+    @property
     def trouble(self) -> str | None:
         """Which partitions can't be read, the first few with why; None if nothing stands in the way of any."""
         if not self._missing:

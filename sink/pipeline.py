@@ -111,6 +111,8 @@ class PipelineReport:
     trouble: tuple[str, ...]
     held: tuple[TopicPartition, ...]
     error: Exception | None
+    unread: int = 0
+    """Guarded partitions that no leader answers for."""
     held_bytes: int = 0
     """Bytes in memory between fetch and store, about."""
     memory_budget: int = 0
@@ -250,6 +252,7 @@ class Pipeline:
             trouble=tuple(trouble),
             held=held_back(self._board),
             error=error,
+            unread=self._newcomers.missing,
             held_bytes=self._board.roller.bytes + self._in_flight,
             memory_budget=self._policy.memory_budget,
             waited_s=self._brake.waited_s(now),

@@ -116,6 +116,11 @@ SECTIONS: Final = (
                 "pipeline_phase", "1 for the phase that the pipeline is in, 0 for the others.", "generation", "phase"
             ),
             *(_gauge(name, text, "generation") for name, text in _READING),
+            _gauge(
+                "unread_partitions",
+                "Guarded partitions that are not read, because no leader answers for them.",
+                "generation",
+            ),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),
             _gauge("memory_budget_bytes", "memory.budget: with so many bytes held nothing is fetched.", "generation"),
             _gauge("memory_full_seconds", "How long nothing was fetched for that reason, in all.", "generation"),

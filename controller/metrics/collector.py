@@ -183,6 +183,7 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
     for report in seen.reports:
         generation = str(report.generation)
         yield from (("pipeline_phase", (generation, phase.value), float(phase is report.phase)) for phase in Phase)
+        yield "unread_partitions", (generation,), report.unread
         yield "memory_used_bytes", (generation,), report.held_bytes
         yield "memory_budget_bytes", (generation,), report.memory_budget
         yield "memory_full_seconds", (generation,), report.waited_s

@@ -148,7 +148,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     pipeline = bench.start()
     bench.until(through(25))
     report = pipeline.report()
-    page.look = lambda: Picture(reports=[report], readings={1: pipeline.readings()})
+    page.look = lambda: Picture(reports=[replace(report, unread=3)], readings={1: pipeline.readings()})
     pipeline.drain()
     assert pipeline.join(8.0)
     page.tally.meters.retried("brokers")
@@ -162,6 +162,7 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     assert 0.99 < found["tandem_tombstone_margin_ratio", "1"] <= 1
     assert found["tandem_memory_budget_bytes", "1"] == bench.policy.memory_budget
     assert found["tandem_memory_full_seconds", "1"] == 0
+    assert found["tandem_unread_partitions", "1"] == 3
     stored = sum(item.bytes for item in state.objects.values())
     assert found["tandem_bytes_written_total",] == stored
     assert found["tandem_records_written_total",] == 25

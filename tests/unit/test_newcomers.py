@@ -301,14 +301,15 @@ def test_a_partition_without_a_leader_stops_no_other_one(bench: Bench) -> None:
     pipeline = bench.start()
     state = bench.until(through(10))
     report = pipeline.report()
-    assert (report.partitions, report.error) == (1, None)
+    assert (report.partitions, report.unread, report.error) == (1, 1, None)
     assert report.trouble == ("partitions are not read, because no leader answers for them: t-1 (no leader)",)
     guarded = Guarded(cluster_id=CLUSTER, topics={"t": ("t", 2)})
     assert obstacles(state, [], guarded) == ["t-1 is not read yet"]
     bench.log.sources[0].leader[T1] = 1
     state = bench.until(lambda state: state.read_through(key(partition=1)))
     assert not obstacles(state, [], guarded)
-    assert (pipeline.report().partitions, pipeline.report().trouble) == (2, ())
+    report = pipeline.report()
+    assert (report.partitions, report.unread, report.trouble) == (2, 0, ())
 
 
 def test_a_restart_beside_a_partition_without_a_leader(bench: Bench) -> None:
