@@ -205,6 +205,14 @@ class ScriptedSource:
         """The ends that the test set, of the partitions that have a leader."""
         return {tp: self.ends[tp] for tp in tps if tp in self.ends and self.leader.get(tp, 1) >= 0}
 
+    def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The ends that the test set."""
+        return {tp: self.ends[tp] for tp in tps if tp in self.ends}
+
+    def start_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """The starts that the test set; 0 by default."""
+        return {tp: self.starts.get(tp, (0, -1)) for tp in tps}
+
     def bounds(
         self, tps: Sequence[TopicPartition]
     ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:

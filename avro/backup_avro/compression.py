@@ -101,13 +101,13 @@ def snappy(data: bytes) -> bytes:
     return bytes(cramjam.snappy.compress_raw(data))
 
 
-def unsnappy(data: bytes | memoryview, limit: int) -> bytes:
-    """Decompress one raw snappy block that fills `data`."""
+def unsnappy(data: bytes | memoryview, limit: int, *, of: int | None = None) -> bytes:
+    """Decompress one raw snappy block that fills `data`. `limit` may be what is left `of` a larger one to be named."""
     source = bytes(data)
     try:
         size = cramjam.snappy.decompress_raw_len(source)
         if size > limit:
-            raise _too_much(limit)
+            raise _too_much(limit if of is None else of)
         if size > _SNAPPY_RATIO * len(source):
             raise DamagedError(f"a snappy block of {len(source)} bytes cannot stand for {size} bytes")
         return bytes(cramjam.snappy.decompress_raw(source))
@@ -137,7 +137,7 @@ def unsnappy_stream(data: bytes | memoryview, limit: int) -> bytes:
         end = pos + 4 + int.from_bytes(source[pos : pos + 4], "big")
         if end > len(source) or pos + 4 > len(source):
             raise DamagedError("a snappy stream is cut short")
-        part = unsnappy(source[pos + 4 : end], room)
+        part = unsnappy(source[pos + 4 : end], room, of=limit)
         room -= len(part)
         parts.append(part)
         pos = end

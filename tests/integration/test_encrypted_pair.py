@@ -109,8 +109,12 @@ def test_rotated_merged_swept_and_restored(
     before = sum(item.records for item in pair.complete(1).objects.values())  # type: ignore[union-attr]
     address = StoreAddress(root=pair.root, settings=pair.store_settings)
     it = sweeper(spark, address, pair.name, SweepRules(horizon=1_000, min_gain=0.0))
-    assert [outcome.note for outcome in it.carry_out(it.plan(), write=True) if outcome.failed] == []
-    assert sum(item.records for item in pair.complete(1).objects.values()) < before  # type: ignore[union-attr]
+    for _ in range(5):
+        assert [outcome.note for outcome in it.carry_out(it.plan(), write=True) if outcome.failed] == []
+        after = sum(item.records for item in pair.complete(1).objects.values())  # type: ignore[union-attr]
+        if after < before:  # else the instance has merged meanwhile what was planned for
+            break
+    assert after < before
     assert instance.terminate() == 0
     assert verify(spark, address, pair.name).findings == ()
 
