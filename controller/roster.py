@@ -53,13 +53,13 @@ def _summary(store: ObjectStore, name: str) -> PairSummary | None:
         reader = ChainReader(store, name)
     except ConfigError:  # somebody else's folder: no pair may have such a name
         return None
-    if not reader.exists():
-        return None
     damaged: tuple[str, ...] = ()
     try:
         generations = reader.refresh(tolerant=True)
     except DamagedError as error:  # a newer release wrote it
         generations, damaged = [], (str(error),)
+    if not reader.numbers:
+        return None
     active = active_of(generations)
     try:
         base = choose(generations)

@@ -9,7 +9,7 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from sink import clock
-from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
 from sink.scan import Chunk
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.track import Track
@@ -51,7 +51,7 @@ class BaseLane:
             self._waiting.remove(tp)
         self._retry_at.pop(tp, None)
         self._unasked.discard(tp)
-        for subject in (_slow(tp), (tp.topic, tp.partition, False)):
+        for subject in (_slow(tp), reading(tp, tail=False)):
             self._board.trouble.pop(subject, None)
         if self._next.pop(tp, None) is not None:
             self._source.unassign(tp)
@@ -141,7 +141,7 @@ class BaseLane:
                 fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
             )
         except DamagedError as error:
-            self._board.say((tp.topic, tp.partition, False), str(error))
+            self._board.say(reading(tp, tail=False), str(error))
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         # A new leader may know less of its own log for a while: behind its end, what was written may still come.
@@ -155,7 +155,7 @@ class BaseLane:
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
         assert chunk is not None
-        self._board.well((tp.topic, tp.partition, False))
+        self._board.well(reading(tp, tail=False))
         if track.scan.finish(now=now):
             self._board.trouble.pop(_slow(tp), None)
         else:
@@ -202,7 +202,7 @@ class BaseLane:
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case _:
-                self._board.say((tp.topic, tp.partition, False), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._board.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
     def leader_moved(self, tp: TopicPartition, leader: int) -> None:
         """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""

@@ -23,6 +23,11 @@ _LOG = structlog.get_logger()
 DAMAGED_RETRY_S = 5.0
 
 
+def reading(tp: TopicPartition, *, tail: bool) -> object:
+    """Return the subject of what goes wrong while a partition is read, by the tail or for its base."""
+    return (tp, tail)
+
+
 class Source(Protocol):
     """One lane of raw fetches, as `sink.source.fetcher` has it. Used from one thread alone."""
 
@@ -146,7 +151,7 @@ class Board:
         )
         self.roller.add(key, scan, result.segments)
         self.records += sum(segment.records for segment in result.segments)
-        self.well((fetched.topic, fetched.partition, scan is None))
+        self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result
 
     def say(self, subject: object, text: str) -> None:

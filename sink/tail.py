@@ -10,7 +10,7 @@ import structlog
 from backup_avro.errors import DamagedError, TransientError
 from sink import clock
 from sink.held import Held, HeldBack
-from sink.lanes import DAMAGED_RETRY_S, Board, Source
+from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.lineage import holds
 from sink.track import Track
@@ -61,7 +61,7 @@ class TailLane:
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
         self._held.forget(tp)
-        for subject in (_held(tp), (tp.topic, tp.partition, True)):
+        for subject in (_held(tp), reading(tp, tail=True)):
             self._board.trouble.pop(subject, None)
 
     def step(self, timeout_s: float) -> None:
@@ -106,7 +106,7 @@ class TailLane:
                     self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
                 # Nobody may write to it for days.
-                self._board.well((tp.topic, tp.partition, True))
+                self._board.well(reading(tp, tail=True))
 
     def _skip(self) -> None:
         """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.
@@ -141,7 +141,7 @@ class TailLane:
         try:
             result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
         except DamagedError as error:
-            self._board.say((tp.topic, tp.partition, True), str(error))
+            self._board.say(reading(tp, tail=True), str(error))
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         track.read(offset=result.next_offset, epoch=result.leader_epoch)
@@ -212,7 +212,7 @@ class TailLane:
             case FaultKind.OUT_OF_RANGE:
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case _:
-                self._board.say((tp.topic, tp.partition, True), f"{tp.topic}-{tp.partition}: {fault.detail}")
+                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
     def _skip_to(self, log_start: int, tp: TopicPartition, track: Track) -> None:
         track.lost = f"the log start moved to {log_start} before offsets from {track.offset} on were read"

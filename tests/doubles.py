@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from backup_avro.chain import GroupOffset, Topic
 from sink.encryption.key_ring import NO_KEYS, KeyRing
@@ -155,6 +156,26 @@ class StandInCluster:
         del topics
         self._answer()
         return self.groups
+
+
+def fetched(data: bytes, offset: int, *, end: int, at: float = 0.0, **other: Any) -> Fetched:
+    """What broker 1 answers for partition 0 of topic t at `at`, unless `other` fields say otherwise."""
+    fields: dict[str, Any] = {
+        "topic": "t",
+        "partition": 0,
+        "fetch_offset": offset,
+        "records": data,
+        "high_watermark": end,
+        "last_stable_offset": end,
+        "log_start_offset": 0,
+        "end_offset": end,
+        "aborted": (),
+        "leader_id": 1,
+        "leader_epoch": 1,
+        "requested_at": at,
+        "received_at": at,
+    }
+    return Fetched(**(fields | other))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chains import CLUSTER, OPENING, PAIR, key, topic
-from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
 from strategies import batch
 
 from backup_avro.chain import PartitionKey
@@ -21,7 +21,7 @@ from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
 from sink.meters import NOBODY, Meters
 from sink.pipeline import Pipeline, PipelinePolicy
-from sink.source.fetched import AtHead, Fetched, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 from sink.worker_lane import Workforce
 
@@ -93,20 +93,13 @@ class Log:
         if self.spoilt and data:
             data = data[:-1] + bytes([data[-1] ^ 1])
         return [
-            Fetched(
-                topic="t",
-                partition=0,
-                fetch_offset=position,
-                records=data,
-                high_watermark=self.end,
-                last_stable_offset=self.end,
+            fetched(
+                data,
+                position,
+                end=self.end,
+                at=now,
                 log_start_offset=self.start,
-                end_offset=self.end,
-                aborted=(),
                 leader_id=self.leader,
-                leader_epoch=1,
-                received_at=now,
-                requested_at=now,
                 drained=not records,
             )
         ]

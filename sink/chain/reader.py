@@ -60,7 +60,6 @@ class ChainReader:
         self._store = store
         self._pair = layout.check_name(pair, "pair")
         self._generations: dict[int, Generation] = {}
-        self._newest = 0
         self._numbers: set[int] = set()
         self._wants_ended = ended
         self._whole = whole
@@ -84,7 +83,7 @@ class ChainReader:
     @property
     def newest(self) -> int:
         """The highest number that was claimed when it was last looked, 0 if none."""
-        return self._newest
+        return max(self._numbers, default=0)
 
     @property
     def numbers(self) -> list[int]:
@@ -139,7 +138,7 @@ class ChainReader:
 
     def exists(self) -> bool:
         """Whether anything was claimed. Raises the store's errors."""
-        return self._claimed(1) or next(self._claims(), None) is not None
+        return next(self._claims(), None) is not None
 
     def _claims(self) -> Iterator[int]:
         names = self._store.list_files(layout.claims_prefix(self._pair))
@@ -155,19 +154,18 @@ class ChainReader:
 
         Nothing is concluded from the number before: who can delete makes holes, and who can put, claims far off.
         """
-        found = set(self._claims())
-        self._newest = max(found, default=self._newest)
-        if len(found) < self._newest:
-            found |= {number for number in self._chains() if number < self._newest}
-        self._numbers |= found
+        self._numbers |= set(self._claims())
+        newest = self.newest
+        if len(self._numbers) < newest:
+            self._numbers |= {number for number in self._chains() if number < newest}
 
     def _claimed_since(self) -> list[int]:
         """Return the numbers that were claimed since the newest one."""
-        first = self._newest + 1
-        while self._claimed(self._newest + 1):
-            self._newest += 1
-            self._numbers.add(self._newest)
-        return list(range(first, self._newest + 1))
+        first = number = self.newest + 1
+        while self._claimed(number):
+            self._numbers.add(number)
+            number += 1
+        return list(range(first, number))
 
     def _try_to_read_on(self, number: int, *, tolerant: bool) -> None:
         if number in self._ended or (tolerant and number in self._damaged and self._refreshes % _LOOK_AGAIN):
@@ -282,7 +280,7 @@ class ChainReader:
         """
         found = {}
         for number in self._chains():
-            if number > self._newest and not self._claimed(number):
+            if number > self.newest and not self._claimed(number):
                 found[number] = DamagedError(
                     f"the claim of generation {number} is missing, but its chain exists", remedy=_BRING_BACK
                 )

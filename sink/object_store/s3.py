@@ -180,22 +180,15 @@ class S3Store:
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """Yield the names of folders below `prefix`; all of them are read first, as servers order them differently."""
-        folder = self._root + check_folder(prefix)
-        names = {
-            item["Prefix"][len(folder) : -1]
-            for page in self._pages(folder, {"Delimiter": "/"})
-            for item in page.get("CommonPrefixes", [])
-        }
-        yield from sorted(name for name in names if is_key(prefix + name))
+        return self._names(prefix, lambda page: (item["Prefix"][:-1] for item in page.get("CommonPrefixes", [])))
 
     def list_files(self, prefix: str) -> Iterator[str]:
         """Yield the names of the objects in one folder; all are read first, as of folders."""
+        return self._names(prefix, lambda page: (item["Key"] for item in page.get("Contents", [])))
+
+    def _names(self, prefix: str, paths: Callable[[Any], Iterable[str]]) -> Iterator[str]:
         folder = self._root + check_folder(prefix)
-        names = {
-            item["Key"][len(folder) :]
-            for page in self._pages(folder, {"Delimiter": "/"})
-            for item in page.get("Contents", [])
-        }
+        names = {path[len(folder) :] for page in self._pages(folder, {"Delimiter": "/"}) for path in paths(page)}
         yield from sorted(name for name in names if is_key(prefix + name))
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -59,9 +59,9 @@ MISTAKES = (
     Mistake(
         name="claims behind a hole are not seen",
         file="sink/chain/reader.py",
-        old="        found = set(self._claims())\n",
+        old="        self._numbers |= set(self._claims())\n",
         new="        found = set(self._claims())\n"
-        "        found = {number for number in found if set(range(1, number)) <= found}\n",
+        "        self._numbers |= {number for number in found if set(range(1, number)) <= found}\n",
     ),
     Mistake(
         name="an empty value becomes a tombstone",

@@ -145,9 +145,11 @@ class Partition:
 
     def move(self, *, behind: int = 0) -> None:
         """The other replica leads; nothing is lost, but of the last records it does not know yet that they count."""
-        self.leaderless = False
-        self.leader = 3 - self.leader
         self.known = max(self.shortest(), self.stable - behind) if behind else None
+        self._lead(3 - self.leader)
+
+    def _lead(self, leader: int) -> None:
+        self.leader, self.leaderless = leader, False
         self.epoch += 1
         self.epochs.append((self.epoch, self.end))
         self.wake()
@@ -163,10 +165,7 @@ class Partition:
             if leader != self.leader:
                 self.move()
             else:
-                self.leaderless = False
-                self.epoch += 1
-                self.epochs.append((self.epoch, self.end))
-                self.wake()
+                self._lead(leader)
 
     def shortest(self) -> int:
         """Return the lowest end that the log may be cut to.

@@ -207,6 +207,21 @@ def test_holes_are_told_until_something_later_is_complete() -> None:
     assert reader.lost(reader.refresh()) == {}
 
 
+def test_a_number_that_was_seen_is_not_claimed_again() -> None:
+    """The bucket is set back to where there was one generation only: who has seen two goes on with the third."""
+    store = MemoryStore()
+    turns(store, 1)
+    older = dict(store.objects)
+    backup = Backup.claim(store, topics=[TopicSpec("orders")], number=2)
+    backup.complete()
+    reader = ChainReader(store, PAIR)
+    assert looks(reader) == [1, 2]
+    store.objects = older
+    assert looks(reader) == [1]
+    assert "was there and is gone" in str(reader.damaged[2])
+    assert reader.newest == 2
+
+
 def test_claims_far_off_cost_no_more_than_themselves() -> None:
     """Who can write to the bucket can put claims anywhere. They are listed, not looked for."""
     store = MemoryStore()

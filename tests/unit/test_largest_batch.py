@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doubles import MemoryStore
+from doubles import MemoryStore, fetched
 from pipelines import T0, Log
 from strategies import CODECS, PARTITION, TOPIC, batch, compressed, raw_batch
 from test_offers import task
@@ -106,22 +106,7 @@ def test_a_live_log_is_told() -> None:
     """What a comparison reads."""
 
     def answer(_: object) -> list[Fetched]:
-        return [
-            Fetched(
-                topic="t",
-                partition=0,
-                fetch_offset=0,
-                records=LARGE,
-                high_watermark=1,
-                last_stable_offset=1,
-                log_start_offset=0,
-                end_offset=1,
-                aborted=(),
-                leader_id=1,
-                leader_epoch=1,
-                received_at=0.0,
-            )
-        ]
+        return [fetched(LARGE, 0, end=1)]
 
     log = Log()
     log.append(0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chains import PAIR, key, topic
-from doubles import Event, ScriptedSource
+from doubles import Event, ScriptedSource, fetched
 from pipelines import QUICK, T0, Bench, through
 
 from backup_avro.chain import Kind
@@ -20,7 +20,7 @@ from sink.chain.writer import ChainWriter
 from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase, Pipeline
 from sink.source.errors import ClusterTransientError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, FaultKind, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 
 
@@ -113,6 +113,7 @@ def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatc
 def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> None:
     """A new leader learns the high watermark late: what it has nothing of yet is still to be read."""
     plain, late = bench.log.answer, threading.Event()
+    asked: list[int] = []
 
     def answer(source: ScriptedSource) -> list[Event]:
         if late.is_set() or not source.positions:
@@ -120,29 +121,16 @@ def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> N
         now = clock.now()
         time.sleep(0.002)
         # As in a full response: the partition is named, although there is nothing to read below the end it knows.
-        return [
-            Fetched(
-                topic="t",
-                partition=0,
-                fetch_offset=source.positions[T0],
-                records=b"",
-                high_watermark=6,
-                last_stable_offset=6,
-                log_start_offset=0,
-                end_offset=6,
-                aborted=(),
-                leader_id=1,
-                leader_epoch=2,
-                received_at=now,
-                requested_at=now,
-                drained=True,
-            )
-        ]
+        asked.append(source.positions[T0])
+        return [fetched(b"", asked[-1], end=6, at=now, leader_epoch=2, drained=True)]
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.append(*range(10))
     bench.start()
-    time.sleep(0.5)
+    deadline = time.monotonic() + 10
+    while 0 not in asked[:-5]:  # the base is asked for, and more than once
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     late.set()
     assert bench.stored(bench.until(through(10))) == list(range(10))
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from chains import key
-from doubles import Event, MemoryStore, ScriptedSource
+from doubles import Event, MemoryStore, ScriptedSource, fetched
 from strategies import batch
 
 from backup_avro.chain import Base
@@ -18,7 +18,7 @@ from sink.base import BaseLane
 from sink.lanes import Board
 from sink.roll import Roller
 from sink.scan import BaseScan
-from sink.source.fetched import Fetched, TopicPartition
+from sink.source.fetched import TopicPartition
 from sink.track import Track
 from sink.transcode.reference import ReferenceTranscoder
 
@@ -77,23 +77,7 @@ class Slow:
         ]
         data = batch(records)
         self.fetched += len(data)
-        return [
-            Fetched(
-                topic="t",
-                partition=0,
-                fetch_offset=offset,
-                records=data,
-                high_watermark=END,
-                last_stable_offset=END,
-                log_start_offset=0,
-                end_offset=END,
-                aborted=(),
-                leader_id=1,
-                leader_epoch=1,
-                requested_at=asked,
-                received_at=self.now,
-            )
-        ]
+        return [fetched(data, offset, end=END, requested_at=asked, received_at=self.now)]
 
     def run(self, over: Callable[[], object], *, steps: int = 20_000) -> None:
         """Step until it is over."""
