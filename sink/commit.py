@@ -59,6 +59,7 @@ class Draft:
     stored: tuple[StoredObject, ...] = ()
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
+    skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()
@@ -182,6 +183,7 @@ class Committer:
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
+            skew=draft.skew,
             topics=draft.topics,
             groups=draft.groups,
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),

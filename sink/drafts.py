@@ -96,7 +96,9 @@ class Drafter:
         for track in self._board.tracks.values():
             # In the middle of a base chunk there are records, while the position is what it was.
             news = track.changed() or self._board.roller.holds(track.key)
-            (named if news or track.head_at < stale else unnamed).append(track)
+            # What an earlier life saw at head it saw by other clocks than those that this entry tells of.
+            apart = track.head_at < stale or track.skew is not None
+            (named if news or apart else unnamed).append(track)
         taints = tuple(taint for taint in (track.taint(now) for track in named) if taint is not None)
         groups: dict[str, tuple[GroupOffset, ...]] = {
             name: offsets for name, offsets in self._groups_seen.items() if self._groups.get(name) != offsets
@@ -109,6 +111,7 @@ class Drafter:
             objects=tuple(self._board.roller.cut(_Names(self._state, names), max_objects=self._max_objects)),
             positions=(self._unread() if unnamed else {}) | {track.key: track.record() for track in named},
             head_at=min((track.head_at for track in unnamed), default=None),
+            skew=self._board.skew() if named or unnamed else None,
             topics=tuple(self._news.values()),
             groups=groups,
             marks=self._marks.cut(),
@@ -123,12 +126,7 @@ class Drafter:
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
         read = {track.key for track in self._board.tracks.values()}
-        state = self._state
-        return {
-            key: replace(position, head_at=state.head_at(key))
-            for key, position in state.positions.items()
-            if key not in read
-        }
+        return {key: self._state.restated(key) for key in self._state.positions if key not in read}
 
 
 class _Names:

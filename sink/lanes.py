@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -104,8 +103,9 @@ class ScanLane(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Board:
-    """State of a pipeline that its lanes work on. `floor` is the chain's last time in ms: its clock never goes back.
+    """State of a pipeline that its lanes work on.
 
+    `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
     take for bases are ranges of somebody else's.
     """
@@ -122,19 +122,25 @@ class Board:
     floor: int = 0
     a_range: bool = False
     meters: Meters = NOBODY
-    _ahead_ms: float = -math.inf
+    _ahead_ms: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the floor: whatever is requested from now on is requested later than what the chain tells of."""
+        self._ahead_ms = self.floor - clock.now() * 1000
 
     def now(self) -> int:
         """Return the store's time in ms. It goes on by `sink.clock` where the store's own clock is set back."""
         mono_ms = clock.now() * 1000
-        if math.isinf(self._ahead_ms):
-            self._ahead_ms = self.floor - mono_ms
         self._ahead_ms = max(self._ahead_ms, now_ms(self.store) - mono_ms)
         return round(mono_ms + self._ahead_ms)
 
     def at(self, mono: float) -> int:
         """Return the store's time for one by `sink.clock`."""
         return self.now() - round((clock.now() - mono) * 1000)
+
+    def skew(self) -> int:
+        """Return by how many ms the local clock is ahead of `now`."""
+        return clock.local_ms() - self.now()
 
     def take(
         self, fetched: Fetched, *, key: PartitionKey, scan: int | None, start: int, until: int | None

@@ -8,7 +8,6 @@ Memory is bounded: a full budget stops the fetch.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ import structlog
 
 from backup_avro.chain import Base, PartitionKey
 from backup_avro.container import Codec
+from backup_avro.fold import Generation
 from sink import clock
 from sink.base import BaseLane
 from sink.brake import PATIENCE_S, Brake
@@ -43,7 +43,7 @@ from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
 from sink.topics import Cluster, tombstones_promised_s
-from sink.track import SHORTEST_RETENTION_S, Track
+from sink.track import SHORTEST_RETENTION_S, Track, away_s
 from sink.transcode.segment import Transcoder
 from sink.worker_lane import Sizes, WorkerLane, Workforce
 
@@ -51,8 +51,6 @@ _LOG = structlog.get_logger()
 _IDLE_POLL_S = 0.2
 _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
-_SKEW_S = 5.0
-"""By how much two answers of a store may disagree about the time; small enough not to matter for the tombstone rule."""
 _NOT_READ = "not read"
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
@@ -159,7 +157,7 @@ class Pipeline:
             meters=meters,
         )
         self._board = Board(
-            floor=writer.state.at,
+            floor=_last_told(writer.state),
             store=store,
             roller=Roller(
                 codec=Codec(opening.codec),
@@ -188,6 +186,7 @@ class Pipeline:
         self._brake = Brake(policy.memory_budget)
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
+        self._clocks_disagree = False
         self._last_commit: float | None = None
         self._phase = Phase.STARTING
         self._error: Exception | None = None
@@ -490,25 +489,43 @@ class Pipeline:
                 ),
                 retention_s=retention_s,
             )
-        head_at = state.head_at(key)
         track = Track(
             key=key,
             topic=tp.topic,
             offset=before.offset,
             epoch=before.epoch,
             log_start=before.log_start,
-            head_at=head_at,
-            head_mono=asked - self._away_s(head_at),
+            head_at=state.head_at(key),
+            head_mono=asked - self._away_s(key),
             head_offset=before.offset,
             scan=BaseScan(before.base, **promise),
             retention_s=retention_s,
+            skew=state.skew(key),
             recorded=before,
         )
         if not before.base.complete and before.base.leader != bounds.leader:
             track.scan.start_again(leader=bounds.leader, start=bounds.start)
         return track
 
-    def _away_s(self, head_at: int) -> float:
-        """Return how long ago `head_at` was by the store's clock; for ever if that was set back meanwhile."""
-        away_s = (now_ms(self._board.store) - head_at) / 1000
-        return math.inf if away_s < -_SKEW_S else max(0.0, away_s)
+    def _away_s(self, key: PartitionKey) -> float:
+        """Return how long ago a partition was last at head in an earlier life."""
+        state = self._writer.state
+        head_at, store_ms = state.head_at(key), now_ms(self._board.store)
+        local_ms = clock.local_ms()
+        by_store_s = away_s(head_at=head_at, skew=None, store_ms=store_ms, local_ms=local_ms)
+        longest_s = away_s(head_at=head_at, skew=state.skew(key), store_ms=store_ms, local_ms=local_ms)
+        if longest_s > by_store_s and not self._clocks_disagree:
+            self._clocks_disagree = True
+            _LOG.warning(
+                "the store's clock or this machine's was set while nobody read: the longer time away counts",
+                generation=self._generation,
+                by_store_s=round(by_store_s, 1),
+                by_machine_s=round(longest_s, 1),
+                remedy="keep the clocks of machines and store synchronised",
+            )
+        return longest_s
+
+
+def _last_told(state: Generation) -> int:
+    """Return the last moment that the chain tells of: a writer is ahead of the store's clock if that was set back."""
+    return max([state.at, *(state.head_at(key) for key in state.positions)])

@@ -16,10 +16,28 @@ SHORTEST_RETENTION_S = 60.0
 
 TAINT_SHARE = 0.8
 
+SKEW_S = 5.0
+"""By how much two clocks may disagree without anything having happened: answers of a store, a machine and the store.
+Small enough not to matter for the tombstone rule."""
+
 
 def longest_gap_s(retention_s: float) -> float:
     """Return how long a tail may be away from the log's end (design, rule 7); `retention_s` is what is promised."""
     return TAINT_SHARE * max(retention_s, SHORTEST_RETENTION_S)
+
+
+def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> float:
+    """Return how long ago a position of an earlier life was last at head, at `head_at` (`Generation.head_at`, `.skew`).
+
+    The longer of what the store's clock (now at `store_ms`) and this machine's (now at `local_ms`) say: each of them
+    may have been set back meanwhile. For ever if the store's was set back behind `head_at`. A local clock that is
+    behind says nothing, since it may be another machine's.
+    """
+    by_store_s = (store_ms - head_at) / 1000
+    if by_store_s < -SKEW_S:
+        return math.inf
+    by_local_s = -math.inf if skew is None else (local_ms - skew - head_at) / 1000
+    return by_local_s if by_local_s > by_store_s + SKEW_S else max(0.0, by_store_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +45,8 @@ class Track:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
 
     `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further because
-    the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch).
+    the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch). `skew` is that of `head_at`
+    if an earlier life of the process saw it, None once this one has.
     """
 
     key: PartitionKey
@@ -43,6 +62,7 @@ class Track:
     end_offset: int = -1
     high_watermark: int = -1
     widest_gap_s: float = 0.0
+    skew: int | None = None
     recorded: Position | None = None
     lost: str | None = None
     frozen: bool = False
@@ -69,6 +89,7 @@ class Track:
         self.widest_gap_s = max(self.widest_gap_s, received - self.head_mono if self.offset > self.head_offset else 0.0)
         self.head_mono = requested
         self.head_at = max(self.head_at, at)
+        self.skew = None
         self.head_offset = self.offset
 
     @property
@@ -130,6 +151,7 @@ class Track:
             head_at=self.head_at,
             log_start=self.log_start,
             base=self.scan.base,
+            skew=self.skew,
         )
 
     def changed(self) -> bool:

@@ -159,7 +159,8 @@ class Position:
     """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
 
     `head_at` is the last moment at which the position was the log's end, as of the entry that names the position
-    (`Generation.head_at` knows later ones); `log_start` as of the last response.
+    (`Generation.head_at` knows later ones); `log_start` as of the last response. `skew` is that of the entry from which
+    `head_at` was taken over, None if `head_at` is the naming entry's own (`Generation.skew` knows which counts).
     """
 
     offset: int
@@ -167,6 +168,7 @@ class Position:
     head_at: int
     log_start: int
     base: Base
+    skew: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +274,10 @@ class Entry:
     """One link of a chain. Only what the kind needs is set; positions, topics and groups name changes only.
 
     `head_at`: at this moment every partition was at head whose position the entry does not name, so that an idle
-    thousand of partitions costs one number. `replaced` are the keys of objects that a REWRITE supersedes by `objects`,
-    `deleted` those that an earlier one superseded and that are no longer in the store. `checkpoint` is the id of a
-    named cut.
+    thousand of partitions costs one number. `skew` is by how many ms the writer's local clock was ahead of the store's
+    time as the entry's `head_at`s tell it (negative: behind); None in entries of the first releases. `replaced` are the
+    keys of objects that a REWRITE supersedes by `objects`, `deleted` those that an earlier one superseded and that are
+    no longer in the store. `checkpoint` is the id of a named cut.
 
     A REWRITE that leaves records out names its `horizon`. One that adds objects and is not the holder's names `since`,
     the entry that the chain had come to when it began to store them (none: the first). A `fence` is a REWRITE after
@@ -295,6 +298,7 @@ class Entry:
     fence: bool = False
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     head_at: int | None = None
+    skew: int | None = None
     topics: tuple[Topic, ...] = ()
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()

@@ -163,6 +163,7 @@ def encode_entry(entry: Entry) -> bytes:
             ("horizon", entry.horizon and dump_horizon(entry.horizon)),
             ("since", entry.since),
             ("head_at", entry.head_at),
+            ("skew", entry.skew),
             ("checkpoint", entry.checkpoint),
             ("reason", entry.reason),
             ("folded", entry.folded),
@@ -251,13 +252,16 @@ def _dump_position(position: Position) -> JsonObject:
         document["void"] = list(base.void)
     if base.done_at is not None:
         document["done_at"] = base.done_at
-    return {
+    written: JsonObject = {
         "offset": position.offset,
         "epoch": position.epoch,
         "head_at": position.head_at,
         "log_start": position.log_start,
         "base": document,
     }
+    if position.skew is not None:
+        written["skew"] = position.skew
+    return written
 
 
 def dump_topic(topic: Topic) -> JsonObject:
@@ -394,6 +398,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         fence=fields.take("fence", bool, False),
         positions=load_positions(fields.take("positions", dict, {}), where),
         head_at=fields.take("head_at", int, None),
+        skew=fields.take("skew", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
             name: tuple(load_group(item, where) for item in _list(items, where))
@@ -518,6 +523,7 @@ def _load_position(document: object, where: str) -> Position:
         head_at=fields.take("head_at", int),
         log_start=fields.take("log_start", int),
         base=base,
+        skew=fields.take("skew", int, None),
     )
     fields.end()
     return position

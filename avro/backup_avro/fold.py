@@ -55,7 +55,8 @@ class Generation:
     """The folded state of one generation. `seq` 0 and `head_sha256` = the claim's hash before the first entry.
 
     `positions_seq` is the entry that named each position last, `heads` the (seq, head_at) of the last entry that said
-    that all others were at head: `head_at()` puts the two together.
+    that all others were at head: `head_at()` puts the two together. `skews` and `heads_skew` are by how many
+    ms the local clock of whoever wrote these was ahead of the store's: `skew()` puts them together.
     """
 
     claim: Claim
@@ -69,7 +70,9 @@ class Generation:
     opening: Opening | None = None
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
     positions_seq: dict[PartitionKey, int] = field(default_factory=dict)
+    skews: dict[PartitionKey, int | None] = field(default_factory=dict)
     heads: tuple[int, int] = (0, 0)
+    heads_skew: int | None = None
     topics: dict[str, Topic] = field(default_factory=dict)
     groups: dict[str, dict[PartitionKey, GroupOffset]] = field(default_factory=dict)
     objects: dict[str, StoredObject] = field(default_factory=dict)
@@ -106,6 +109,7 @@ class Generation:
             holder=entry.incarnation,
             snapshot=entry.seq,
             positions_seq=dict.fromkeys(fields["positions"], entry.seq),
+            skews={key: position.skew for key, position in fields["positions"].items()},
             moments=moments,
             **fields,
         )
@@ -144,6 +148,20 @@ class Generation:
         position = self.positions[key]
         seq, at = self.heads
         return max(position.head_at, at) if seq > self.positions_seq[key] else position.head_at
+
+    def skew(self, key: PartitionKey) -> int | None:
+        """Return by how many ms a local clock was ahead of the store's as `head_at` was told; None if nobody wrote it.
+
+        So `head_at(key) + skew(key)` is the same moment by the clock of the machine that saw it.
+        """
+        seq, at = self.heads
+        if seq > self.positions_seq[key] and at >= self.positions[key].head_at:
+            return self.heads_skew
+        return self.skews.get(key)
+
+    def restated(self, key: PartitionKey) -> Position:
+        """Return the position of `key` as a later entry names it that has nothing new to say of it."""
+        return replace(self.positions[key], head_at=self.head_at(key), skew=self.skew(key))
 
     def read_through(self, key: PartitionKey) -> bool:
         """Whether the base of `key` is done and the tail was at head after that."""
@@ -193,6 +211,7 @@ class Generation:
             self,
             positions=dict(self.positions),
             positions_seq=dict(self.positions_seq),
+            skews=dict(self.skews),
             topics=dict(self.topics),
             groups=dict(self.groups),
             objects=dict(self.objects),
@@ -236,8 +255,11 @@ class Generation:
             self.topics[topic.topic_id] = topic
         self.positions.update(entry.positions)
         self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
+        for named, position in entry.positions.items():
+            self.skews[named] = entry.skew if position.skew is None else position.skew
         if entry.head_at is not None:
             self.heads = (entry.seq, entry.head_at)
+            self.heads_skew = entry.skew
         for key in entry.replaced:
             self.objects.pop(key)
             self.replaced[key] = entry.at
@@ -277,11 +299,11 @@ class Generation:
                 self._drop_cleared(entry)
             case Kind.SNAPSHOT:
                 # As whoever begins with this entry has it.
-                self.positions = {
-                    key: replace(position, head_at=self.head_at(key)) for key, position in self.positions.items()
-                }
+                self.positions = {key: self.restated(key) for key in self.positions}
                 self.positions_seq = dict.fromkeys(self.positions, entry.seq)
+                self.skews = {key: position.skew for key, position in self.positions.items()}
                 self.heads = (0, self.heads[1])
+                self.heads_skew = None
             case Kind.REWRITE:
                 self._apply_sweep(entry)
             case _:  # TAINTED: `apply` has taken all that it says

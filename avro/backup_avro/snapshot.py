@@ -2,12 +2,12 @@
 
 It is the state before that entry, in full but for what the claim and the entry itself say. One thing is put in another
 form, by whoever writes it and whoever passes it while reading a chain from its start: the moment at which a position
-was last at head, which one number may have said for a thousand of them, is written down with each position.
+was last at head, which one number may have said for a thousand of them, is written down with each position, and
+its skew.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backup_avro.chain import Horizon, JsonObject, Kind
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def dump_state(state: Generation) -> JsonObject:
     """Return the state as a SNAPSHOT that is the next entry holds it."""
     assert state.opening is not None
-    positions = {key: replace(position, head_at=state.head_at(key)) for key, position in state.positions.items()}
+    positions = {key: state.restated(key) for key in state.positions}
     document: JsonObject = {
         "opening": dump_opening(state.opening),
         "positions": dump_positions(positions),

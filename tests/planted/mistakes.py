@@ -438,7 +438,19 @@ MISTAKES = (
     Mistake(
         name="a snapshot forgets since when a position was at head",
         file="avro/backup_avro/snapshot.py",
-        old="replace(position, head_at=state.head_at(key)) for",
-        new="position for",
+        old="{key: state.restated(key) for key in state.positions}",
+        new="dict(state.positions)",
+    ),
+    Mistake(
+        name="the store's clock alone says how long nobody read",
+        file="sink/pipeline.py",
+        old="skew=state.skew(key), store_ms=store_ms",
+        new="skew=None, store_ms=store_ms",
+    ),
+    Mistake(
+        name="what an earlier life saw is told by this one's clocks",
+        file="sink/drafts.py",
+        old=" or track.skew is not None\n",
+        new="\n",
     ),
 )

@@ -9,22 +9,25 @@ from backup_avro.fold import Generation
 from simulation.comparing import ViolationError
 from simulation.log import Partition
 from simulation.network import Weather
+from simulation.patching import DELETE_RETENTION_S
 from simulation.world import Plan, World
 
 _RETENTION_S = 1000.0
+_DELETED, _OTHER = 100, 101
+"""Keys that a history writes on its own account."""
 
 
 class Stage:
     """A world in which nothing happens by itself, but for one record in every half second to the topic `busy`."""
 
-    def __init__(self, seed: int, *names: str) -> None:
+    def __init__(self, seed: int, *names: str, retention_s: float = _RETENTION_S) -> None:
         self.world = World(seed)
         self.world.plan, self.world.weather = Plan(), Weather()
         self.world.cluster.topics.clear()
         self.world.cluster.partitions.clear()
         self.logs: dict[str, Partition] = {}
         for name in names:
-            topic = self.world.cluster.create(name, partitions=1, retention_s=_RETENTION_S)
+            topic = self.world.cluster.create(name, partitions=1, retention_s=retention_s)
             self.logs[name] = self.world.cluster.partitions[topic.topic_id, 0]
             self.write(name, 20)
 
@@ -172,10 +175,59 @@ def asked_in_spite_of_a_pause(seed: int) -> World:
     return stage.world
 
 
+def _away(seed: int, set_back: Callable[[World, float], None]) -> World:
+    """The only instance is away for longer than tombstones live, and meanwhile a clock is set back by nearly that.
+
+    What was deleted right after it was killed is gone without a trace when it comes back.
+    """
+    stage = Stage(seed, "t", retention_s=DELETE_RETENTION_S)
+    log, world = stage.logs["t"], stage.world
+    log.append(_DELETED, 1)
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    stage.run(3)
+    first = stage.complete("a")[-1].number
+    world.crash(world.alive["a"].process)
+    log.append(_DELETED, None)
+    log.append(_OTHER, 1)
+    killed = world.runtime.now
+    while any(record.key == _DELETED for replica in log.replicas.values() for record in replica.records.values()):
+        stage.run(0.5)
+        for replica in log.replicas:
+            log.clean(replica, world.runtime.now, world.random)
+    set_back(world, world.runtime.now - killed - 2.0)
+    world.start("a")
+    demand(
+        stage.run(60, lambda: any(s.number > first and not s.taints for s in stage.complete("a"))),
+        "a generation that was away for too long was not replaced",
+    )
+    return world
+
+
+def away_while_the_store_is_set_back(seed: int) -> World:
+    """The store's clock hides most of the time."""
+
+    def set_back(world: World, seconds: float) -> None:
+        world.bucket.step_s -= seconds
+
+    return _away(seed, set_back)
+
+
+def away_while_its_machine_is_set_back(seed: int) -> World:
+    """The machine's clock does."""
+
+    def set_back(world: World, seconds: float) -> None:
+        world.clocks_s["a"] -= seconds
+
+    return _away(seed, set_back)
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
     "two histories are not joined": two_histories_are_not_joined,
     "a pair is paused, its Active dies": paused_while_the_active_dies,
     "a person asks in spite of a pause": asked_in_spite_of_a_pause,
+    "the store's clock hides an absence": away_while_the_store_is_set_back,
+    "a machine's clock hides an absence": away_while_its_machine_is_set_back,
 }

@@ -119,7 +119,7 @@ _MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, mos
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.scan": {"MIN_CHUNK": 4, "_FIRST_RATE": 5},
-    "sink.track": {"SHORTEST_RETENTION_S": 10.0},
+    "sink.track": {"SHORTEST_RETENTION_S": 10.0, "SKEW_S": 1.0},
     "sink.pipeline": {"SHORTEST_RETENTION_S": 10.0, "_IDLE_POLL_S": 0.5, "_SCAN_POLL_S": 0.2, "_PROOF_INTERVAL_S": 0.5},
     "sink.chain.writer": {"_SNAPSHOT_ENTRIES": 11},
     "sink.merge": {"_AFTER": 2},

@@ -12,10 +12,10 @@ from itertools import islice, takewhile
 from typing import Any
 
 from simulation.network import Network
-from simulation.runtime import Runtime
+from simulation.runtime import EPOCH_S, Runtime
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_EPOCH = datetime.fromtimestamp(EPOCH_S, UTC)
 _PAGE = 20
 
 

@@ -102,6 +102,9 @@ class Plan:
     failover: float = 0.0
     wipe_messages: float = 0.0
     clock_step: float = 0.0
+    away: float = 0.0
+    set_back: bool = False
+    local_step: float = 0.0
     clean: float = 0.0
     stop: float = 0.0
     forever_dead: bool = False
@@ -153,10 +156,14 @@ class World:
     violation: str | None = None
     quiet: bool = False
     gone: str | None = None
+    away_until: dict[str, float] = field(default_factory=dict)
+    clocks_s: dict[str, float] = field(default_factory=dict)
+    """What the clocks of the instances' machines show, less that of all."""
     excluded: dict[str, Sequence[str]] = field(default_factory=dict)
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
+    idle_from: dict[tuple[str, int], float] = field(default_factory=dict)
     idle_until: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -239,7 +246,12 @@ class World:
             workers=2 if rng.random() < 0.25 else 0,
             worker_crash=some(0.1),
             maintenance=some(0.04, 0.3),
+            away=some(0.03, 0.2),
+            set_back=rng.random() < 0.5,
+            local_step=some(0.05, 0.3),
         )
+        for name in _NAMES:
+            self.clocks_s[name] = 0.5 * rng.random()
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
 
@@ -325,6 +337,7 @@ class World:
         """Start a process of an instance."""
         self.lives += 1
         process = Process(f"{name}#{self.lives}")
+        process.clock_s = self.clocks_s.get(name, 0.0)
         network = Network(self.runtime, process, self.weather, self.crash)
         incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
         config = config_of(
@@ -403,7 +416,9 @@ class World:
                 self.runtime.kill(life.process)
                 self._bury(life.process)
         for name in _NAMES:
-            if name not in self.alive and name != self.gone and (self.quiet or self._chance(0.2)):
+            if name in self.alive or name == self.gone:
+                continue
+            if self.quiet or (self.runtime.now >= self.away_until.get(name, 0.0) and self._chance(0.2)):
                 self.start(name)
 
     # --- traffic and trouble ------------------------------------------------------------------------------------------
@@ -460,9 +475,10 @@ class World:
         """Whether nobody writes to a partition for a while, or ever again."""
         key = (partition.topic_id, partition.number)
         if not self.quiet and self._chance(self.plan.idle):
+            self.idle_from[key] = self.runtime.now
             self.idle_until[key] = self.runtime.now + self.random.choice((10.0, 40.0, 1000.0))
             self.say(f"nobody writes to {partition.topic_id[-2:]}-{partition.number}")
-        return self.idle_until.get(key, 0.0) > self.runtime.now
+        return self.idle_from.get(key, 0.0) <= self.runtime.now < self.idle_until.get(key, 0.0)
 
     def _trouble(self) -> None:
         plan, rng = self.plan, self.random
@@ -486,16 +502,65 @@ class World:
             self.say("the coordination topic is wiped")
             self.board.messages.clear()
         if self._chance(plan.clock_step):
-            self.judge.tick()
-            self.judge.readings.stepped()
-            self.bucket.step_s += rng.choice((-86_400.0, 86_400.0, 30.0))
-            self.judge.tick()
-            self.say(f"the store's clock is off by {self.bucket.step_s:.0f} s")
+            self._step_store(rng.choice((-86_400.0, 86_400.0, 30.0)))
+        if self._chance(plan.away):
+            self._leave()
+        if self._chance(plan.local_step):
+            self._step_local(rng.choice(_NAMES))
         if plan.forever_dead and self.gone is None and self._chance(0.02):
             self.gone = rng.choice(_NAMES)
             self.say(f"{self.gone} is gone for good")
             if self.gone in self.alive:
                 self.crash(self.alive[self.gone].process)
+
+    def _step_store(self, seconds: float) -> None:
+        """The store's clock is set."""
+        self.judge.tick()
+        self.judge.readings.stepped()
+        self.bucket.step_s += seconds
+        self.judge.tick()
+        self._count("store's clock")
+        self.say(f"the store's clock is off by {self.bucket.step_s:.1f} s")
+
+    def _step_local(self, name: str) -> None:
+        """The clock of an instance's machine is set, or its next life is on a machine with another one.
+
+        Never back where the store's is: one gap that both clocks hide is one that nobody can see.
+        """
+        rng = self.random
+        seconds = rng.choice((0.5, 5.0, 40.0, 3600.0)) * (0.5 + rng.random())
+        if rng.random() < 0.5 and not self.plan.set_back:
+            seconds = -seconds
+        self.clocks_s[name] += seconds
+        for life in [*self.alive.values(), *self.zombies]:
+            if life.name == name:
+                life.process.clock_s = self.clocks_s[name]
+        self._count("local clock")
+        self.say(f"the clock of {name}'s machine is off by {self.clocks_s[name]:.1f} s")
+
+    def _leave(self) -> None:
+        """One instance or both are killed and stay away, longer than tombstones live or not as long.
+
+        Often producers come to rest soon after that, so that what is deleted then is not written again. In some
+        histories the store's clock is set back meanwhile, so that it seems shorter.
+        """
+        rng, now = self.random, self.runtime.now
+        names = rng.choice((_NAMES, _NAMES, *((name,) for name in _NAMES)))
+        seconds = rng.choice((9.0, 25.0, 40.0)) * (0.5 + rng.random())
+        if rng.random() < 0.7:
+            rest = now + 6.0 * rng.random()
+            for partition in self._partitions():
+                self.idle_from[partition.topic_id, partition.number] = rest
+                self.idle_until[partition.topic_id, partition.number] = now + seconds + 6.0
+        for name in names:
+            self.away_until[name] = now + seconds
+            if name in self.alive:
+                self.crash(self.alive[name].process)
+        self._count("away")
+        self.say(f"{' and '.join(names)} stay away for {seconds:.1f} s")
+        if self.plan.set_back:
+            back = seconds * rng.choice((0.3, 0.6, 0.95))
+            self.runtime.at(now + seconds * rng.random(), lambda: self.quiet or self._step_store(-back))
 
     def _cut_off(self, life: Life) -> None:
         plan, rng, now = self.plan, self.random, self.runtime.now

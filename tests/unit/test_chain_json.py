@@ -57,7 +57,7 @@ BASES = st.builds(
     void=st.lists(INT, max_size=3).map(tuple),
     done_at=st.none() | AT,
 )
-POSITIONS = st.builds(Position, offset=INT, epoch=INT, head_at=AT, log_start=INT, base=BASES)
+POSITIONS = st.builds(Position, offset=INT, epoch=INT, head_at=AT, log_start=INT, base=BASES, skew=st.none() | INT)
 PARTS = st.builds(
     Part,
     key=KEYS,
@@ -110,6 +110,7 @@ ENTRIES = st.builds(
     deleted=st.lists(TEXT, max_size=2).map(tuple),
     positions=st.dictionaries(KEYS, POSITIONS, max_size=3),
     head_at=st.none() | AT,
+    skew=st.none() | INT,
     topics=st.lists(TOPICS, max_size=2).map(tuple),
     groups=GROUPS,
     marks=st.lists(st.builds(Mark, at=AT, offsets=st.dictionaries(KEYS, INT, max_size=2)), max_size=2).map(tuple),
@@ -171,6 +172,7 @@ FULL = encode_entry(
             key(): position(3, base=Base(start=0, end=9, leader=1, done=((5, 9),), open=((0, 5, 2),), void=(1,)))
         },
         head_at=5,
+        skew=-2,
         topics=(topic(),),
         groups={"g": (GroupOffset(key=key(), offset=1),)},
         marks=(Mark(at=4, offsets={key(): 1}),),

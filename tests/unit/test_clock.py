@@ -21,7 +21,7 @@ from sink.scan import BaseScan
 from sink.source import fetcher, offsets
 from sink.source.fetched import AtHead, TopicPartition
 from sink.tail import TailLane
-from sink.track import Track
+from sink.track import Track, away_s
 from sink.transcode.reference import ReferenceTranscoder
 
 T0 = TopicPartition("t", 0)
@@ -31,7 +31,12 @@ HOUR = 3600.0
 def asleep(monkeypatch: pytest.MonkeyPatch, slept_s: float) -> None:
     """Have the system's clocks go on as after a suspension: only the one since boot counted it."""
     was = time.clock_gettime(time.CLOCK_BOOTTIME)
-    system = SimpleNamespace(CLOCK_BOOTTIME=7, monotonic=lambda: was, clock_gettime=lambda which: was + slept_s + which)
+    system = SimpleNamespace(
+        CLOCK_BOOTTIME=7,
+        monotonic=lambda: was,
+        clock_gettime=lambda which: was + slept_s + which,
+        time=lambda: 1e9 + slept_s,
+    )
     monkeypatch.setattr(clock, "time", system)
 
 
@@ -130,6 +135,53 @@ def test_an_absence_of_unknown_length_is_a_gap() -> None:
     taint = track.taint(50.0)
     assert taint is not None
     assert "the store's clock was set back" in taint.reason
+
+
+@pytest.mark.parametrize(
+    ("store_s", "local_s", "away"),
+    [
+        pytest.param(20.0, 20.0, 20.0, id="both agree"),
+        pytest.param(20.0, 25.0, 20.0, id="as clocks differ that nobody has set"),
+        pytest.param(20.0, 26.0, 26.0, id="the store's clock was set back"),
+        pytest.param(-4.0, 600.0, 600.0, id="it was set back by nearly as much as the process was away"),
+        pytest.param(-4.0, 0.5, 0.0, id="answers of two servers of one store"),
+        pytest.param(-6.0, 20.0, math.inf, id="it was set back by more"),
+        pytest.param(20.0, -3600.0, 20.0, id="the machine's clock was set back, or it is another machine"),
+        pytest.param(3600.0, 20.0, 3600.0, id="the machine's was set back by nearly as much"),
+    ],
+)
+def test_how_long_a_process_was_away(store_s: float, local_s: float, away: float) -> None:
+    """The longer of what two clocks say, but for what they may differ anyway."""
+    head_at, skew = 1_000_000, 700_000
+    store_ms, local_ms = head_at + round(store_s * 1000), head_at + skew + round(local_s * 1000)
+    assert away_s(head_at=head_at, skew=skew, store_ms=store_ms, local_ms=local_ms) == away
+    before = away_s(head_at=head_at, skew=None, store_ms=store_ms, local_ms=local_ms)
+    assert before == (math.inf if store_s == -6.0 else max(0.0, store_s)), "an old chain has the store's word alone"
+
+
+def test_what_an_entry_says_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it is ahead of the store's time as the entry tells that, whatever the store's clock says by now."""
+    board, drafter, track, _ = at_head()
+    monkeypatch.setattr(clock, "local_ms", lambda: board.now() - 7000)
+    track.read(offset=6, epoch=1)
+    found = drafter.draft()
+    assert found is not None
+    assert found.skew == pytest.approx(-7000, abs=500)
+    assert found.positions[key()].skew is None
+
+
+def test_what_an_earlier_life_saw_keeps_its_skew() -> None:
+    """As long as this one has not been at head: the store's clock may have been set back between the two."""
+    board, drafter, track, _ = at_head()
+    track.skew = 5
+    found = drafter.draft()
+    assert found is not None
+    assert (found.head_at, found.positions[key()].skew) == (None, 5)
+    woke = clock.now()
+    track.at_head(offset=5, requested=woke, received=woke, at=board.at(woke))
+    found = drafter.draft()
+    assert found is not None
+    assert (found.head_at, found.positions) == (track.head_at, {})
 
 
 def test_what_was_read_after_the_sleep_is_not_committed_as_sound(monkeypatch: pytest.MonkeyPatch) -> None:

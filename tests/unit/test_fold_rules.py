@@ -491,6 +491,23 @@ def test_one_number_speaks_for_those_that_are_not_named() -> None:
     assert (chain.state.head_at(K), chain.state.head_at(other)) == (50, 50)
 
 
+def test_what_was_seen_at_head_is_known_by_the_clock_of_who_saw_it() -> None:
+    """An entry tells its writer's clock for all times in it, but for those that it takes over from an earlier one."""
+    other = key("u")
+    first = {K: position(1, head_at=20), other: position(1, head_at=20)}
+    chain = Chain().open().append(Kind.COMMIT, topics=(topic(), topic("u")), positions=first)
+    assert chain.state.skew(K) is None, "entries of the first releases do not say it"
+    chain.append(Kind.COMMIT, positions={other: position(2, head_at=25)}, head_at=40, skew=3)
+    assert (chain.state.skew(K), chain.state.skew(other)) == (3, 3)
+    taken_over = replace(position(3, head_at=25), skew=3)
+    chain.append(Kind.COMMIT, positions={other: taken_over, K: position(1, head_at=60)}, skew=-90)
+    assert (chain.state.skew(K), chain.state.skew(other)) == (-90, 3)
+    chain.append(Kind.CONFIRM, head_at=50, skew=-91)
+    assert (chain.state.head_at(K), chain.state.skew(K)) == (60, -90)
+    assert (chain.state.head_at(other), chain.state.skew(other)) == (50, -91)
+    assert chain.state.restated(other) == replace(taken_over, head_at=50, skew=-91)
+
+
 def test_the_same_time_may_be_said_again() -> None:
     """The store's clock stands still for less than a millisecond at times: only going back is refused."""
     chain = building().append(Kind.CONFIRM, head_at=30).append(Kind.CONFIRM, head_at=30)

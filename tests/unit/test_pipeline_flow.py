@@ -13,7 +13,7 @@ from chains import PAIR, key, topic
 from doubles import Event, ScriptedSource, fetched
 from pipelines import QUICK, T0, Bench, through
 
-from backup_avro.chain import Kind
+from backup_avro.chain import Entry, Kind
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -159,6 +159,41 @@ def test_another_life_goes_on_where_the_chain_ends(bench: Bench) -> None:
     bench.log.append(*range(60, 70))
     bench.again()
     assert bench.stored(bench.until(through(70))) == [*range(50), *range(60, 70)]
+
+
+@pytest.mark.parametrize("through_a_snapshot", [False, True])
+def test_an_absence_that_the_stores_clock_hides_is_a_gap(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, through_a_snapshot: bool
+) -> None:
+    """It was set back while nobody read: the machine's clock tells how long that was."""
+    bench.log.append(0, 1)
+    first = bench.start()
+    bench.until(through(2))
+    first.drain()
+    assert first.join(5.0)
+    if through_a_snapshot:
+        first.writer.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+    a_day_later = clock.local_ms() + 86_400_000
+    monkeypatch.setattr(clock, "local_ms", lambda: a_day_later)
+    bench.again()
+    bench.log.append(5)
+    state = bench.until(through(6))
+    assert state.taints[key()].offset == 2
+    assert "read 86400 s after it was last at head" in state.taints[key()].reason
+
+
+def test_clocks_that_differ_all_the_time_are_no_gap(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is a day ahead, before and after."""
+    ahead = clock.local_ms() + 86_400_000
+    monkeypatch.setattr(clock, "local_ms", lambda: ahead)
+    bench.log.append(0, 1)
+    first = bench.start()
+    bench.until(through(2))
+    first.drain()
+    assert first.join(5.0)
+    bench.again()
+    bench.log.append(5)
+    assert not bench.until(through(6)).taints
 
 
 def test_a_slow_store_holds_nothing_up(bench: Bench) -> None:

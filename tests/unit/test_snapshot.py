@@ -35,7 +35,7 @@ def rich() -> Chain:
     base = Base(start=0, end=10, leader=1, attempts=2, open=((0, 5, 2),), done=((5, 10),), void=(1,))
     chain.commit({K: position(10, base=base), U: position(5)}, part(5, 9, scan=2), part(0, 4, of=U, start=150))
     chain.commit({K: position(12, base=DONE)}, part(10, 11))
-    chain.append(Kind.CONFIRM, head_at=40)
+    chain.append(Kind.CONFIRM, head_at=40, skew=-3)
     group = GroupOffset(key=K, offset=3, metadata="m")
     chain.append(Kind.COMMIT, groups={"g": (group,), "empty": ()})
     chain.complete().taint(12)
@@ -69,6 +69,7 @@ def test_beginning_with_a_snapshot() -> None:
     assert late == chain.state
     assert (late.horizon_seq, late.horizons, late.fence) == (chain.state.completed_seq, {K: 11}, entry.seq - 1)
     assert {of: late.head_at(of) for of in (K, U)} == heads == {K: 40, U: 40}
+    assert {of: late.skew(of) for of in (K, U)} == {K: -3, U: -3}
     following = chain.entry(Kind.CONFIRM, head_at=50, snapshot=late.snapshot)
     chain.put(following)
     late.apply(following, sha256_hex(encode_entry(following)))
