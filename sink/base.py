@@ -10,6 +10,7 @@ import structlog
 from backup_avro.errors import DamagedError
 from sink import clock
 from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
+from sink.leftovers import Leftovers
 from sink.scan import Chunk
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.track import Track
@@ -33,6 +34,7 @@ class BaseLane:
         self._asked: dict[TopicPartition, float] = {}
         self._retry_at: dict[TopicPartition, float] = {}
         self._unasked: set[TopicPartition] = set()
+        self._leftovers = Leftovers(board)
         self._allowance = 0.0
         self._refilled = clock.now()
 
@@ -51,6 +53,7 @@ class BaseLane:
             self._waiting.remove(tp)
         self._retry_at.pop(tp, None)
         self._unasked.discard(tp)
+        self._leftovers.forget(tp)
         for subject in (_slow(tp), reading(tp, tail=False)):
             self._board.trouble.pop(subject, None)
         if self._next.pop(tp, None) is not None:
@@ -70,7 +73,7 @@ class BaseLane:
             time.sleep(timeout_s)
             return
         self._ask()
-        for event in self._source.poll(timeout_s):
+        for event in self._leftovers.in_turn(self._source.poll(timeout_s)):
             if isinstance(event, AtHead):
                 self._at_head(event)
                 continue
@@ -83,7 +86,11 @@ class BaseLane:
             elif event.leader_id != track.scan.base.leader:
                 self.leader_moved(tp, event.leader_id)
             elif event.fetch_offset == self._next[tp] and track.scan.chunk is not None:
-                self._read(event, tp, track)
+                self._allowance -= len(event.records)
+                if self._leftovers.leaves(event):
+                    self._seek(tp, event.fetch_offset)
+                else:
+                    self._read(event, tp, track)
         self._retry()
 
     def stop(self) -> None:
@@ -125,6 +132,7 @@ class BaseLane:
         if chunk is None:
             self._source.unassign(tp)
             self._unasked.discard(tp)
+            self._leftovers.forget(tp)
             del self._next[tp]
             if not self._board.a_range:
                 _LOG.info("base done", topic=tp.topic, partition=tp.partition, end=track.scan.base.end)
@@ -135,7 +143,6 @@ class BaseLane:
     def _read(self, fetched: Fetched, tp: TopicPartition, track: Track) -> None:
         chunk = track.scan.chunk
         assert chunk is not None
-        self._allowance -= len(fetched.records)
         try:
             result = self._board.take(
                 fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high

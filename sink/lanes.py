@@ -107,7 +107,8 @@ class Board:
 
     `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
-    take for bases are ranges of somebody else's.
+    take for bases are ranges of somebody else's. `room` are the bytes that may still be transcoded before the memory
+    budget is asked again.
     """
 
     store: ObjectStore
@@ -121,6 +122,7 @@ class Board:
     records: int = 0
     floor: int = 0
     a_range: bool = False
+    room: float = math.inf
     meters: Meters = NOBODY
     _ahead_ms: float = field(init=False)
 
@@ -156,6 +158,7 @@ class Board:
             read_committed=self.read_committed,
         )
         self.roller.add(key, scan, result.segments)
+        self.room -= sum(len(segment.body) for segment in result.segments)
         self.records += sum(segment.records for segment in result.segments)
         self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result

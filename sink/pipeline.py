@@ -44,7 +44,7 @@ from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
 from sink.topics import Cluster, tombstones_promised_s
 from sink.track import SHORTEST_RETENTION_S, Track, away_s
-from sink.transcode.segment import Transcoder
+from sink.transcode.segment import OUTPUT_LIMIT, Transcoder
 from sink.worker_lane import Sizes, WorkerLane, Workforce
 
 _LOG = structlog.get_logger()
@@ -252,10 +252,15 @@ class Pipeline:
             held=held_back(self._board),
             error=error,
             unread=self._newcomers.missing,
-            held_bytes=self._board.roller.bytes + self._in_flight,
+            held_bytes=self._held,
             memory_budget=self._policy.memory_budget,
             waited_s=self._brake.waited_s(now),
         )
+
+    @property
+    def _held(self) -> int:
+        """Bytes between fetch and store, about."""
+        return self._board.roller.bytes + self._in_flight
 
     def _storing_trouble(self, now: float) -> Iterator[str]:
         refused = self._committer.trouble
@@ -339,7 +344,10 @@ class Pipeline:
             if not self._board.tracks:
                 source.poll(0.0)  # so that the base's is connected, too, before there is anything to read
             self._welcome(tail, base)
-            if not self._brake.full(self._board.roller.bytes + self._in_flight, now=clock.now()):
+            if not self._brake.full(self._held, now=clock.now()):
+                # Where the store is what is slow there is next to no room at every step, and what is left is fetched
+                # again each time: so much is always read as a usual response expands to.
+                self._board.room = max(OUTPUT_LIMIT, self._policy.memory_budget - self._held)
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
                 for tp, leader in tail.moved:
                     base.leader_moved(tp, leader)

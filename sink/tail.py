@@ -11,6 +11,7 @@ from backup_avro.errors import DamagedError, TransientError
 from sink import clock
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
+from sink.leftovers import Leftovers
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.lineage import holds
 from sink.track import Track
@@ -39,6 +40,7 @@ class TailLane:
         self._board = board
         self._source = source
         self._held = HeldBack(patience_s=patience_s)
+        self._leftovers = Leftovers(board)
         self._retry_at: dict[TopicPartition, float] = {}
         self._trouble_since: float | None = None
         self._empty: dict[TopicPartition, _Empty] = {}
@@ -61,12 +63,13 @@ class TailLane:
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
         self._held.forget(tp)
+        self._leftovers.forget(tp)
         for subject in (_held(tp), reading(tp, tail=True)):
             self._board.trouble.pop(subject, None)
 
     def step(self, timeout_s: float) -> None:
         """Take what has arrived within `timeout_s`."""
-        for event in self._source.poll(timeout_s):
+        for event in self._leftovers.in_turn(self._source.poll(timeout_s)):
             if isinstance(event, AtHead):
                 self._at_head(event)
                 continue
@@ -82,7 +85,10 @@ class TailLane:
             if isinstance(event, FetchFault):
                 self._fault(event, tp, track)
             elif event.fetch_offset == track.offset:
-                self._read(event, tp, track)
+                if self._leftovers.leaves(event):
+                    self._source.seek(tp, track.offset, track.epoch)
+                else:
+                    self._read(event, tp, track)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
