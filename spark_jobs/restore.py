@@ -20,6 +20,7 @@ from spark_jobs import (
     offset_map,
     restore_append,
     restore_check,
+    restore_groups,
     restore_load,
     restore_plan,
     restore_prepare,
@@ -396,9 +397,10 @@ class _Run:
             ),
             groups=self._plan.groups,
         )
-        self._address.open().put_if_absent(
-            restore_record.record_key(record.pair, record.id), restore_record.encode(record)
-        )
+        why_not = restore_groups.leave(self._address.open(), record)
+        if why_not is not None:
+            for notes in self._notes.values():
+                notes.append(why_not)
 
     def _as_recorded(self) -> list[Loaded]:
         """Return what was loaded and checked before, when only the config is left to be set."""
