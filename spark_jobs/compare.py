@@ -42,7 +42,7 @@ from spark_jobs.compare_plan import (
 )
 from spark_jobs.live_log import LiveLog
 from spark_jobs.read import Body, ObjectReader, StoreAddress, require_pair
-from spark_jobs.slim import Slimmer
+from spark_jobs.slim import slim
 from spark_jobs.telling import telling
 
 if TYPE_CHECKING:
@@ -156,8 +156,7 @@ def against_topic(
         by_number = {state.number: state for state in states}
         comparable, not_compared = _live(cluster, selection.partitions)
         not_compared |= dict.fromkeys(selection.incomplete, "no complete generation has read it through")
-        slim = Slimmer()
-        tasks = [_topic_task(piece, by_number, address, cluster, slim) for piece in comparable]
+        tasks = [_topic_task(piece, by_number, address, cluster) for piece in comparable]
         tasks.sort(key=lambda task: -sum(piece.part.end - piece.part.start for piece in task.slices))
         found = _run(spark, tasks, _compare_topics, tell)
     damaged = {**reader.damaged, **lost}
@@ -212,7 +211,6 @@ def _topic_task(
     states: Mapping[int, Generation],
     address: StoreAddress,
     cluster: Cluster,
-    slim: Slimmer,
 ) -> TopicTask:
     used = [states[number] for number in piece.generations]
     opening = used[0].opening
@@ -352,7 +350,6 @@ def _overlap(
 ) -> tuple[list[GenerationTask], dict[str, str]]:
     parts = [_parts_by_key(state) for state in (first, second)]
     names = (f"generation {first.number}", f"generation {second.number}")
-    slims = (Slimmer(), Slimmer())
     tasks, not_compared = [], {}
     for key in sorted(first.positions.keys() | second.positions.keys()):
         holders = [state for state in (first, second) if state.usable(key)]
@@ -369,8 +366,8 @@ def _overlap(
                 name=topic.name,
                 key=key,
                 names=names,
-                slices=_both(parts, slims, key, (0, 0), (cut, cut)),
-                beyond=_both(parts, slims, key, (cut, cut), (ends[0], ends[1])),
+                slices=_both(parts, key, (0, 0), (cut, cut)),
+                beyond=_both(parts, key, (cut, cut), (ends[0], ends[1])),
                 starts=(first.positions[key].log_start, second.positions[key].log_start),
                 cut=cut,
                 expired=_apart(first, second, key, topic),
@@ -384,14 +381,21 @@ def _overlap(
 def _parts_by_key(state: Generation) -> dict[PartitionKey, list[Slice]]:
     found: dict[PartitionKey, list[Slice]] = {}
     for item, part in state.live_parts():
-        whole = Slice(generation=state.number, item=item, part=part, low=part.first, high=part.last + 1)
-        found.setdefault(part.key, []).append(whole)
+        found.setdefault(part.key, []).append(
+            Slice(
+                generation=state.number,
+                opening=state.opening,
+                item=item,
+                part=part,
+                low=part.first,
+                high=part.last + 1,
+            )
+        )
     return found
 
 
 def _both(
     parts: Sequence[Mapping[PartitionKey, list[Slice]]],
-    slims: Sequence[Slimmer],
     key: PartitionKey,
     lows: tuple[int, int],
     highs: tuple[int, int],
@@ -402,7 +406,7 @@ def _both(
         low, high = lows[side], highs[side]
         inside = [piece for piece in parts[side].get(key, ()) if piece.part.first < high and piece.part.last >= low]
         inside.sort(key=lambda piece: piece.part.first)
-        return slims[side](replace(piece, low=max(piece.low, low), high=min(piece.high, high)) for piece in inside)
+        return slim(replace(piece, low=max(piece.low, low), high=min(piece.high, high)) for piece in inside)
 
     return one(0), one(1)
 

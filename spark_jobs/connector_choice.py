@@ -204,7 +204,7 @@ def _partition(topic: Topic, number: int, files: Sequence[File], settled: Mappin
 
 def taken(item: StoredObject, part: Part) -> Slice:
     """Return the slice of a file that holds a part of it."""
-    return Slice(generation=NO_GENERATION, item=item, part=part, low=part.first, high=part.last + 1)
+    return Slice(generation=NO_GENERATION, opening=None, item=item, part=part, low=part.first, high=part.last + 1)
 
 
 def notes_of(topic: str, files: Collection[File], settled: Collection[Settled], reading: Reading) -> list[str]:

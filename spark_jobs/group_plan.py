@@ -13,8 +13,9 @@ from typing import Any
 
 from backup_avro import layout
 from backup_avro.chain import GroupOffset, iso
-from backup_avro.chain_json import VERSION, Fields, canonical
+from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import ConfigError, DamagedError
+from backup_avro.limits import ENTRY_JSON
 from spark_jobs.offset_map import Row
 from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
 
@@ -211,14 +212,14 @@ def snapshots_prefix(pair: str, restore: str) -> str:
 
 
 def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
-    """Return the bytes of a snapshot of what groups had committed at `at`."""
+    """Return the bytes of what groups had committed at `at`. RefusedError if nobody would read that much."""
     rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
-    return canonical({"v": VERSION, "at": iso(at), "offsets": rows})
+    return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 
 
 def decode_snapshot(data: bytes, where: str) -> tuple[Before, ...]:
     """Read a snapshot. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
     fields.take("at", str)
     found: list[Any] = fields.take("offsets", list)
     fields.end()

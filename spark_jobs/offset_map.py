@@ -14,14 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from backup_avro import layout
-from backup_avro.chain_json import Fields, canonical
+from backup_avro.chain_json import Fields, canonical, pack
 from backup_avro.errors import DamagedError
 from backup_avro.integers import is_int64
+from backup_avro.limits import ENTRY_JSON
 
 _VERSION: Final = 1
 _COLUMNS: Final = 6
 #: Rows that a task's progress carries itself before they are put into a page.
 PAGE_ROWS: Final = 256
+#: Most rows of one page, a few megabytes: a transaction may have a row for each of its records.
+LARGEST_PAGE: Final = 1 << 16
 
 
 class Row(NamedTuple):
@@ -71,12 +74,12 @@ def page_key(pair: str, restore: str, *, topic_id: str, task: int, nonce: str) -
 
 def encode_page(rows: Iterable[Row], previous: str | None) -> bytes:
     """Return the bytes of a page; `previous` is the key of the one before it."""
-    return canonical({"v": _VERSION, "previous": previous, "rows": dump_rows(rows)})
+    return pack(canonical({"v": _VERSION, "previous": previous, "rows": dump_rows(rows)}))
 
 
 def decode_page(data: bytes, where: str) -> tuple[tuple[Row, ...], str | None]:
     """Return a page's rows and the key of the page before it. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
     previous = fields.take("previous", str, None)
     rows = load_rows(fields.take("rows", list), where)
     fields.end()

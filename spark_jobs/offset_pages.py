@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from sink.object_store import ObjectStore
 from sink.object_store.base import put_new
-from spark_jobs.offset_map import Row, decode_page, encode_page, page_key
+from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
 
 
 def write(
     store: ObjectStore,
-    rows: Iterable[Row],
+    rows: Sequence[Row],
     previous: str | None,
     *,
     pair: str,
@@ -20,10 +20,13 @@ def write(
     topic_id: str,
     task: int,
 ) -> str:
-    """Put a page after `previous` and return its key. Raises the store's errors."""
-    key = page_key(pair, restore, topic_id=topic_id, task=task, nonce=secrets.token_hex(8))
-    put_new(store, key, encode_page(rows, previous))
-    return key
+    """Put at least one row in pages after `previous`; return the key of the last one. Raises the store's errors."""
+    for at in range(0, len(rows), LARGEST_PAGE):
+        key = page_key(pair, restore, topic_id=topic_id, task=task, nonce=secrets.token_hex(8))
+        put_new(store, key, encode_page(rows[at : at + LARGEST_PAGE], previous))
+        previous = key
+    assert previous is not None
+    return previous
 
 
 def read(store: ObjectStore, last: str | None) -> Iterator[Row]:

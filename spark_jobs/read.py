@@ -1,8 +1,8 @@
 """Reading slices: fetch an object, check its SHA-256, then yield uncompressed block bodies cut to [low, high).
 
 Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
-slices of it, or, for whoever wants little of many journals, that of a journal's part. What is encrypted is opened in
-between; its chunks vouch for themselves.
+slices of it, or, for whoever wants little of many journals, that of a journal's part; what the header before it says is
+known from the generation's OPEN. What is encrypted is opened in between; its chunks vouch for themselves.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from backup_avro.binary import BinaryReader
-from backup_avro.chain import Part, StoredObject, sha256_hex
+from backup_avro.chain import Opening, Part, StoredObject, sha256_hex
 from backup_avro.connector import Reading, place_of
-from backup_avro.container import Block, Codec, Header, decode_header, decompress, iter_blocks
+from backup_avro.container import Block, Codec, Header, decode_header, decompress, encode_header, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.record import decode_body
 from backup_avro.record_v1 import Modern, decoder_for, layout_of
@@ -117,7 +117,6 @@ class ObjectReader:
         self._cache_bytes = cache_bytes
         self._apart = apart
         self._kept: OrderedDict[str, Plain] = OrderedDict()
-        self._headers: dict[int, Header] = {}
 
     def fetch(self, item: StoredObject) -> Plain:
         """Return the whole object, decrypted. DamagedError if size or SHA-256 differ from the chain's.
@@ -163,21 +162,22 @@ class ObjectReader:
         Raises DamagedError that names the object.
         """
         item, part = piece.item, piece.part
-        if self._apart and item.separable:
+        alone = self._apart and item.separable
+        if alone:
             data = self._range(item, part.start, part.end)
             if item.envelope is None and sha256_hex(data) != part.sha256:
                 raise DamagedError(
                     f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
                 )
-            begin, header = 0, self._header(piece)
+            begin = 0
         else:
             data = self.fetch(item)
-            begin, header = part.start, None
+            begin = part.start
         # The records of a connector's file may reach beyond those that a slice takes of it.
         last = part.last if self._connector is None else LONG_MAX
         try:
             if self._connector is None:
-                header = header or open_container(data)
+                header = header_of(_opening(piece)) if alone else open_container(data)
                 turned: Turned = None
             else:
                 header = decode_header(data)
@@ -190,14 +190,6 @@ class ObjectReader:
                 yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=last)
         except DamagedError as error:
             raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
-
-    def _header(self, piece: Slice) -> Header:
-        """Return the header of a generation's objects, which all have the same."""
-        found = self._headers.get(piece.generation)
-        if found is None:
-            first = min(part.start for part in piece.item.parts)
-            found = self._headers[piece.generation] = open_container(self._range(piece.item, 0, first))
-        return found
 
 
 _RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
@@ -220,6 +212,19 @@ def open_container(data: Plain) -> Header:
     if _decoder(header.schema_json) is not decode_body:
         raise DamagedError("the schema in the header is not the one of a generation's objects")
     return header
+
+
+def _opening(piece: Slice) -> Opening:
+    assert piece.opening is not None
+    return piece.opening
+
+
+@cache
+def header_of(opening: Opening) -> Header:
+    """Return the header with which each object of a generation begins. DamagedError for a codec that is not ours."""
+    if opening.codec not in list(Codec):
+        raise DamagedError(f"its generation's OPEN names the codec {opening.codec}")
+    return decode_header(encode_header(codec=Codec(opening.codec), sync=bytes.fromhex(opening.sync)))
 
 
 _decoder = cache(decoder_for)

@@ -20,6 +20,7 @@ from spark_jobs import (
     offset_map,
     restore_append,
     restore_check,
+    restore_groups,
     restore_load,
     restore_plan,
     restore_prepare,
@@ -44,7 +45,7 @@ from spark_jobs.restore_survey import Stray, SurveyTask
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_task import LoadTask, Pace, Source
 from spark_jobs.restore_words import OvertakenError
-from spark_jobs.slim import Slimmer
+from spark_jobs.slim import slim
 from spark_jobs.telling import meanwhile
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ class _Run:
         self._now = now
         self._told = told
         self._charge = Charge(prepared, target=target, options=options, now=now)
-        self._slim = Slimmer()
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
 
@@ -232,7 +232,7 @@ class _Run:
             SurveyTask(
                 topic_id=topic.source.topic_id,
                 partition=item.key.partition,
-                slices=self._slim(item.slices),
+                slices=slim(item.slices),
                 partitioner=partitioner,
                 partitions=topic.source.partitions,
                 store=self._address,
@@ -304,7 +304,7 @@ class _Run:
             restore=restore,
             topic=topic.source.name,
             topic_id=key.topic_id,
-            sources=tuple(Source(partition=item.key.partition, slices=self._slim(item.slices)) for item in items),
+            sources=tuple(Source(partition=item.key.partition, slices=slim(item.slices)) for item in items),
             target=topic.target,
             target_topic_id=target.topic_id,
             transactional_id=restore_plan.transactional_id(self._plan.hash, key.topic_id, key.partition),
@@ -396,9 +396,10 @@ class _Run:
             ),
             groups=self._plan.groups,
         )
-        self._address.open().put_if_absent(
-            restore_record.record_key(record.pair, record.id), restore_record.encode(record)
-        )
+        why_not = restore_groups.leave(self._address.open(), record)
+        if why_not is not None:
+            for notes in self._notes.values():
+                notes.append(why_not)
 
     def _as_recorded(self) -> list[Loaded]:
         """Return what was loaded and checked before, when only the config is left to be set."""

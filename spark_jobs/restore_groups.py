@@ -57,6 +57,19 @@ def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
         ) from error
 
 
+def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
+    """Put the record of a restore that ended well; what is there already stays. Say why if none can be left.
+
+    Only groups go by it: a restore of more than a document has room for has ended well all the same. Raises the store's
+    errors.
+    """
+    try:
+        store.put_if_absent(restore_record.record_key(record.pair, record.id), restore_record.encode(record))
+    except RefusedError as error:
+        return f"`tandem restore groups` can't go by this restore, it left no record: {error}"
+    return None
+
+
 def plan(
     reader: ChainReader, record: RestoreRecord, target: Target, groups: TargetGroups, choice: Choice
 ) -> GroupsPlan:

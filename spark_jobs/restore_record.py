@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from backup_avro import layout
 from backup_avro.chain import GroupOffset, PartitionKey, from_iso, iso
-from backup_avro.chain_json import VERSION, Fields, canonical
+from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError
+from backup_avro.limits import ENTRY_JSON
 from spark_jobs.progress import Strand, dump_strands, load_strands
 
 _NAME: Final = "restore.json"
@@ -65,27 +66,24 @@ def record_key(pair: str, restore: str) -> str:
 
 
 def encode(record: RestoreRecord) -> bytes:
-    """Return the bytes to store."""
-    return canonical(
-        {
-            "v": VERSION,
-            "id": record.id,
-            "pair": record.pair,
-            "plan": record.plan,
-            "generation": record.generation,
-            "seq": record.seq,
-            "as_of": None if record.as_of is None else iso(record.as_of),
-            "at": iso(record.at),
-            "target_cluster": record.target_cluster,
-            "topics": [_dump_topic(topic) for topic in record.topics],
-            "groups": {
-                name: [
-                    [item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata] for item in items
-                ]
-                for name, items in record.groups.items()
-            },
-        }
-    )
+    """Return the bytes to store. RefusedError if nobody would read that much."""
+    document = {
+        "v": VERSION,
+        "id": record.id,
+        "pair": record.pair,
+        "plan": record.plan,
+        "generation": record.generation,
+        "seq": record.seq,
+        "as_of": None if record.as_of is None else iso(record.as_of),
+        "at": iso(record.at),
+        "target_cluster": record.target_cluster,
+        "topics": [_dump_topic(topic) for topic in record.topics],
+        "groups": {
+            name: [[item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata] for item in items]
+            for name, items in record.groups.items()
+        },
+    }
+    return pack(canonical(document))
 
 
 def _dump_topic(topic: TopicRecord) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def _dump_topic(topic: TopicRecord) -> dict[str, Any]:
 
 def decode(data: bytes, where: str) -> RestoreRecord:
     """Read a record. DamagedError names `where`."""
-    fields = Fields.of_bytes(data, where)
+    fields = Fields.of_stored(data, where, ENTRY_JSON)
     as_of: str | None = fields.take("as_of", str, None)
     groups: dict[str, Any] = fields.take("groups", dict)
     try:

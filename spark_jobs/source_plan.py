@@ -9,7 +9,7 @@ from typing import Final
 from backup_avro.errors import ConfigError
 from backup_avro.selection import PartitionSelection, Selection, Slice
 from spark_jobs.read import CACHE_BYTES
-from spark_jobs.slim import Slimmer
+from spark_jobs.slim import slim
 from spark_jobs.source_options import ALL, MIN_PARTITIONS, Range, SourceOptions
 
 #: Bytes of stored objects that one Spark partition reads, unless a single object is larger.
@@ -169,7 +169,7 @@ def plan_tasks(
 
 
 def _task(slices: Sequence[Slice], *, apart: bool) -> ReadTask:
-    return ReadTask(slices=Slimmer()(slices), apart=apart)
+    return ReadTask(slices=slim(slices), apart=apart)
 
 
 def _little(group: Sequence[Slice]) -> bool:
@@ -227,21 +227,20 @@ def plan_latest(
     keys. Raises ConfigError where that would be more than MAX_PASSES times.
     """
     tasks: list[LatestTask] = []
-    slim = Slimmer()
     held: list[PartitionSelection] = []
     held_bytes = held_keys = 0
     for item in sorted(partitions, key=lambda item: (item.topic.name, item.key.partition)):
         size, keys = _part_bytes(item.slices), item.records
         if held and (held_bytes + size > task_bytes or held_keys + keys > task_keys):
-            tasks += _latest(held, held_keys, task_keys, slim)
+            tasks += _latest(held, held_keys, task_keys)
             held, held_bytes, held_keys = [], 0, 0
         if item.slices:
             held.append(item)
             held_bytes, held_keys = held_bytes + size, held_keys + keys
-    return tasks + (_latest(held, held_keys, task_keys, slim) if held else [])
+    return tasks + (_latest(held, held_keys, task_keys) if held else [])
 
 
-def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int, slim: Slimmer) -> list[LatestTask]:
+def _latest(held: Sequence[PartitionSelection], keys: int, task_keys: int) -> list[LatestTask]:
     passes = max(1, -(-keys // task_keys))
     if passes > MAX_PASSES:
         raise ConfigError(

@@ -20,9 +20,7 @@ from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
 from backup_avro.container import (
     Block,
-    Codec,
     Header,
-    decode_header,
     decompress,
     encode_block,
     encode_header,
@@ -43,7 +41,7 @@ from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
 from sink.transcode.choice import best_bodies
 from spark_jobs.keys import remembered
-from spark_jobs.read import MissingObjectError, check_bytes
+from spark_jobs.read import MissingObjectError, check_bytes, header_of
 from spark_jobs.sweep_plan import Piece, SweepTask
 
 _GOES: Final = ord("1")
@@ -113,8 +111,7 @@ class _Source:
 
     def __init__(self, store: ObjectStore, task: SweepTask) -> None:
         self._store = store
-        sync = bytes.fromhex(task.opening.sync)
-        self.header = decode_header(encode_header(codec=Codec(task.opening.codec), sync=sync))
+        self.header = header_of(task.opening)
         self._last: tuple[str, Plain] = ("", b"")
 
     def blocks(self, piece: Piece) -> Iterator[tuple[Plain, Block, bytes]]:

@@ -75,7 +75,7 @@ def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
         if key in read
         and taint.cut_at is not None
         and taint.cut_at < read[key].offset
-        and taint != past.taints.get(key)
+        and (key not in past.taints or taint.cut_at != past.taints[key].cut_at)
     }
     topics = {name: topic if name in alive else replace(topic, removed=True) for name, topic in past.topics.items()}
     return AsOf(generation=replace(there, positions=read | unread, topics=topics), at=state.at, cut=cut)

@@ -5,7 +5,8 @@ hashes and positions are half a megabyte a minute, of which a tenth is news. Wha
 
 Every entry but the last of a chain is vouched for by the link of the next one. For the last one, which instances go on
 from, the stored bytes vouch themselves: gzip has its CRC-32, and a small entry begins with a field `_sum`. So do those
-of the documents that no link speaks for: offers, releases, pauses, checkpoints, pins, results. A claim has its OPEN.
+of the documents that no link speaks for: offers, releases, pauses, checkpoints, pins, results, what restores leave
+behind. A claim has its OPEN.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def pack(data: bytes) -> bytes:
     problem = problem_of(data, ENTRY_JSON)
     if problem:
         raise RefusedError(
-            f"a chain entry would not be readable: {problem}",
+            f"a document would not be readable: {problem}",
             remedy="guard fewer partitions with one pair, and begin a new generation",
         )
     return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))

@@ -270,9 +270,8 @@ class Generation:
         for name, offsets in entry.groups.items():
             self.groups[name] = {item.key: item for item in offsets}
         for taint in entry.taints:
-            first = self.taints.setdefault(taint.key, taint)
-            if taint.cut_at is not None and (first.cut_at is None or taint.cut_at < first.cut_at):
-                self.taints[taint.key] = replace(first, cut_at=taint.cut_at)
+            before = self.taints.get(taint.key)
+            self.taints[taint.key] = taint if before is None else _both(before, taint)
         self._apply_kind(entry)
 
     def _apply_kind(self, entry: Entry) -> None:
@@ -326,6 +325,17 @@ class Generation:
         self.objects = {
             key: item for key, item in self.objects.items() if any(part.key not in goes for part in item.parts)
         }
+
+
+def _both(before: Taint, later: Taint) -> Taint:
+    """Return what two taints of a partition leave: what is sound for both, and below the lowest cut.
+
+    A tail only goes on, so what it says later of gaps and cuts lies above the first. But a stored object that is missed
+    later lies wherever it lies: at the start of a base that was read after the tail had its gap.
+    """
+    lowest = later if later.offset < before.offset else before
+    cuts = [taint.cut_at for taint in (before, later) if taint.cut_at is not None]
+    return replace(lowest, cut_at=min(cuts, default=None))
 
 
 def check(state: Generation, entry: Entry) -> None:

@@ -15,15 +15,16 @@ SMALL: Final = 1 << 20
 LISTS: Final = 16 << 20
 #: Chain entries as they are stored. A SNAPSHOT names all live objects. Merging leaves seven journals of each of four
 #: sizes, with a part of 320 bytes for each partition: 90 MB of JSON, 27 MB packed. A terabyte in objects of their own
-#: adds a third of that.
+#: adds a third of that. What restores leave behind has this bound too: their records name offsets of groups, as entries
+#: do, and each task; pages of offset maps and notes about groups are far smaller.
 ENTRY: Final = 128 << 20
-#: Chain entries as JSON.
+#: The same as JSON.
 ENTRY_JSON: Final = 512 << 20
 #: Values in one document. A SNAPSHOT as above has 5 million. A list of empty lists takes 20 times its bytes of memory.
 VALUES: Final = 1 << 24
 
 _KIND: Final = re.compile(
-    r"[^/]+/(?:(?P<entry>generations/[^/]+/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
+    r"[^/]+/(?:(?P<entry>generations/[^/]+/|restores/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
     r"|(?P<small>(?:generations|pauses|releases|pins|results|checkpoints)/))"
 )
 _BYTES: Final = {"entry": ENTRY, "lists": LISTS, "small": SMALL}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backup_avro.chain import Part, PartitionKey, StoredObject, Topic
+from backup_avro.chain import Opening, Part, PartitionKey, StoredObject, Topic
 from backup_avro.coverage import common_offset, cut_off
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
@@ -15,9 +15,13 @@ _Parts = dict[PartitionKey, list[tuple[StoredObject, Part]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """The records with offsets in [low, high) of one part of one data object."""
+    """The records with offsets in [low, high) of one part of one data object.
+
+    `opening` is its generation's, which says what the headers of all its objects are; None for a connector's file.
+    """
 
     generation: int
+    opening: Opening | None
     item: StoredObject
     part: Part
     low: int
@@ -317,7 +321,7 @@ def _select_partition(
     log_start, epoch = position.log_start, chosen.sound_epoch(key)
     own_end = position.offset if until is None else min(until, position.offset)
     end = min(own_end, chosen.sound_offset(key))
-    slices = _slices(chosen.number, parts[chosen.number].get(key, ()), 0, end)
+    slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
     used = [chosen.number]
     joining = list(others)
     while joining:
@@ -329,11 +333,11 @@ def _select_partition(
         assert reach is not None
         mine = parts[other.number].get(key, ())
         if other.sound_epoch(key) == epoch and end >= there.base.end:
-            slices.extend(_slices(other.number, mine, end, reach))
+            slices.extend(_slices(other, mine, end, reach))
             used.append(other.number)
             log_start = max(log_start, there.log_start)
         elif instead and reach >= there.base.end:
-            slices = _slices(other.number, mine, 0, reach)
+            slices = _slices(other, mine, 0, reach)
             used, log_start = [other.number], max(log_start, there.log_start)
         else:
             continue
@@ -396,7 +400,7 @@ class _Taken:
 
     def go_on(self, state: Generation, parts: _Parts, reach: int, warning: str) -> None:
         """Take what a generation has from `end` up to `reach`."""
-        self.slices.extend(_slices(state.number, parts.get(self.key, ()), self.end, reach))
+        self.slices.extend(_slices(state, parts.get(self.key, ()), self.end, reach))
         if state.number not in self.used:
             self.used.append(state.number)
         self.end, self.epoch = reach, state.positions[self.key].epoch
@@ -458,9 +462,9 @@ def _parts_by_key(state: Generation) -> _Parts:
     return found
 
 
-def _slices(number: int, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
+def _slices(state: Generation, parts: Iterable[tuple[StoredObject, Part]], low: int, high: int) -> list[Slice]:
     return [
-        Slice(generation=number, item=item, part=part, low=low, high=high)
+        Slice(generation=state.number, opening=state.opening, item=item, part=part, low=low, high=high)
         for item, part in parts
         if part.first < high and part.last >= low
     ]

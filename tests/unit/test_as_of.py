@@ -238,6 +238,8 @@ def test_a_cut_that_was_noted_by_then_is_handled_as_in_the_newest_state() -> Non
     assert chosen.cut == {}
     assert ends(select_as_of(chosen, [other], freely=True)) == {K: (30, (1,))}
     assert ends(select_as_of(chosen, [other])) == {K: (20, (2,))}
+    past = then(cut)
+    assert picture(past, cut.taint(0)).cut == {}, "an object that was missed since says nothing of the cut"
 
 
 def test_what_is_cleared_by_now_is_not_added() -> None:

@@ -34,10 +34,14 @@ from backup_avro.chain_json import (
     canonical,
     decode_claim,
     decode_entry,
+    dump_object,
     encode_claim,
     encode_entry,
+    load_object,
+    load_offsets,
     pack,
 )
+from backup_avro.envelope import Envelope
 from backup_avro.errors import DamagedError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -310,6 +314,27 @@ def test_hostile_bytes_are_damage(data: bytes) -> None:
     """Deep nesting, endless numbers, other encodings."""
     with pytest.raises(DamagedError):
         decode_entry(data, "x")
+
+
+def test_an_envelope_comes_back_and_a_wrong_one_is_named() -> None:
+    """With the key that wraps its data key, where there is one."""
+    for wrapping_key in (b"", b"w" * 90):
+        envelope = Envelope(key_id="ab" * 8, data_key=bytes(40), wrapping_key=wrapping_key)
+        item = StoredObject(key="k", journal=False, bytes=9, sha256="ab", parts=(part(0, 9),), envelope=envelope)
+        document = dump_object(item)
+        assert load_object(document, "here") == item
+        for name, value in (("key_id", "AB"), ("data_key", "not base64"), ("chunk_size", 7)):
+            wrong = document | {"envelope": document["envelope"] | {name: value}}
+            with pytest.raises(DamagedError, match=r"^here: an envelope has "):
+                load_object(wrong, "here")
+
+
+@pytest.mark.parametrize("value", [None, 7, []])
+def test_offsets_are_an_object(value: object) -> None:
+    """Of topics, and each topic's of partitions."""
+    for wrong in (value, {"t": value}):
+        with pytest.raises(DamagedError, match="a JSON object was expected"):
+            load_offsets(wrong, "here")
 
 
 def test_a_large_entry_is_packed() -> None:

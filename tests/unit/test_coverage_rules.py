@@ -76,6 +76,12 @@ def test_a_taint_covers_up_to_where_it_is_sound() -> None:
     assert cover(newer, generation(1, 16).state, K) is Cover.BEHIND
 
 
+def test_what_misses_an_object_below_its_gap_covers_nothing() -> None:
+    """Of a topic that was added later the tail may have had a gap before an object of the first scan is missed."""
+    newer = generation(2, 20).taint(15).taint(0).state
+    assert cover(newer, generation(1, 15).state, K) is Cover.BEHIND
+
+
 def test_a_log_that_was_cut_is_named() -> None:
     """A newer epoch at head later, below the old position: the records above are nowhere else."""
     older = generation(1, 10, epoch=1, head_at=20).state

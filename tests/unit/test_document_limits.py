@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from build_backup import Backup, TopicSpec, records
 from chains import PAIR
-from test_stored_documents import KINDS
+from test_stored_documents import KINDS, RESTORED
 
 from backup_avro import layout, limits
 from backup_avro.chain import Part, PartitionKey, StoredObject
@@ -22,8 +22,11 @@ from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
+from spark_jobs import group_plan, offset_map, offset_pages, restore_groups, restore_record
+from spark_jobs.offset_map import LARGEST_PAGE, Row
 
 HUGE = 4 << 30
+LEFT_BY_RESTORES = ("restore record", "offset page", "group note")
 OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(
     topic_id="t", partition=0, floor=1, leader=1, low=0, high=9, nonce="00"
 )
@@ -59,6 +62,9 @@ def grow(folder: Path, name: str, size: int = HUGE) -> None:
         (layout.outcome_key(PAIR, "x"), limits.SMALL),
         (layout.result_prefix(PAIR, "drill") + "1-x.json", limits.SMALL),
         (OFFER, limits.LISTS),
+        (layout.restore_prefix(PAIR, "r") + "restore.json", limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "groups-0001.json", limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", limits.ENTRY),
     ],
 )
 def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: Path, name: str, most: int) -> None:
@@ -77,9 +83,9 @@ def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: 
 
 
 def test_what_is_no_document_has_none() -> None:
-    """Data objects are read in parts, and what a restore leaves behind is a restore's."""
+    """Data objects are read in parts."""
     data = layout.data_key(PAIR, "a", 1, topic="t", partition=0, first=0, last=9, nonce="0" * 16)
-    for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0"), layout.restore_prefix(PAIR, "r") + "x.json"):
+    for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0")):
         assert limits.most_bytes(name) is None
 
 
@@ -117,13 +123,47 @@ def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: boo
         ChainReader(store, PAIR).refresh()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in LEFT_BY_RESTORES])
 def test_small_documents_do_not_unpack_to_large_ones(kind: str) -> None:
     """A gzip member of twenty kilobytes is not taken for sixteen megabytes of JSON."""
     _, read = KINDS[kind]
     data = gzip(b'{"v":1,"objects":[' + b"[]," * (6 << 20) + b"[]]}")
     with pytest.raises(DamagedError, match="would take more than") if kind != "pin" else pytest.raises(DamagedError):
         read(data)
+
+
+@pytest.mark.parametrize("kind", LEFT_BY_RESTORES)
+def test_what_a_restore_leaves_has_the_bounds_of_an_entry(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would take more is not unpacked, nor are lists of nothing parsed."""
+    _, read = KINDS[kind]
+    with monkeypatch.context() as smaller:
+        for module in (restore_record, offset_map, group_plan):
+            smaller.setattr(module, "ENTRY_JSON", 10_000)
+        with pytest.raises(DamagedError, match="would take more than 10000 bytes"):
+            read(gzip(b'{"v":1,"x":"' + b"x" * 10_000 + b'"}'))
+    with pytest.raises(DamagedError, match=rf"more than {limits.VALUES} values"):
+        read(gzip(b'{"v":1,"x":[' + b"[]," * (limits.VALUES // 2) + b"[]]}"))
+
+
+def test_rows_of_a_large_transaction_are_put_into_pages_of_a_few_megabytes(store: ObjectStore) -> None:
+    """A transaction may have a row for each of its records, millions: nobody would read them as one document."""
+    rows = [Row(0, number, number, 1, number, 1) for number in range(2 * LARGEST_PAGE + 1)]
+    first = offset_pages.write(store, rows[:1], None, pair=PAIR, restore="r", topic_id="t", task=0)
+    last = offset_pages.write(store, rows[1:], first, pair=PAIR, restore="r", topic_id="t", task=0)
+    assert sorted(offset_pages.read(store, last)) == rows
+    assert len(list(store.list(layout.restore_prefix(PAIR, "r")))) == 3
+
+
+def test_a_restore_of_more_than_a_document_has_room_for_ends_well(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only groups go by its record, so the restore says that it left none."""
+    with monkeypatch.context() as smaller:
+        smaller.setattr("backup_avro.chain_json.ENTRY_JSON", 100)
+        assert "JSON has more than 100 bytes" in str(restore_groups.leave(store, RESTORED))
+    assert restore_groups.list_restores(store, PAIR) == []
+    assert restore_groups.leave(store, RESTORED) is None
+    assert restore_groups.list_restores(store, PAIR) == [RESTORED]
 
 
 def test_an_entry_has_a_largest_size_and_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,10 @@ def ring(new: str = KEY_TEXT, *old: str) -> KeyRing:
 
 def slices(store: ObjectStore) -> list[Slice]:
     """All parts of generation 1, whole."""
+    state = ChainReader(store, PAIR).load(1)
     return [
-        Slice(generation=1, item=item, part=part, low=part.first, high=part.last + 1)
-        for item, part in ChainReader(store, PAIR).load(1).live_parts()
+        Slice(generation=1, opening=state.opening, item=item, part=part, low=part.first, high=part.last + 1)
+        for item, part in state.live_parts()
     ]
 
 

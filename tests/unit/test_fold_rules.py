@@ -521,6 +521,18 @@ def test_the_first_taint_counts() -> None:
     assert chain.state.sound_offset(K) <= now(chain).offset
 
 
+def test_a_later_taint_further_down_counts() -> None:
+    """An object that is missed later may lie below the gap that was noticed first: nothing above it is sound."""
+    chain = (
+        complete()
+        .taint(9, epoch=4, cut_at=8)
+        .append(Kind.TAINTED, taints=(Taint(key=K, offset=0, reason="an object is missing"),))
+    )
+    assert chain.state.taints == {K: Taint(key=K, offset=0, reason="an object is missing", cut_at=8)}
+    assert chain.state.sound_offset(K) == 0
+    assert chain.taint(9, cut_at=6).state.taints[K].cut_at == 6
+
+
 @pytest.mark.parametrize(
     ("cuts", "lowest"),
     [((None, None), None), ((None, 8), 8), ((8, None), 8), ((8, 6), 6), ((6, 8), 6), ((8, -1, None), -1)],
@@ -529,7 +541,7 @@ def test_the_lowest_cut_counts(cuts: tuple[int | None, ...], lowest: int | None)
     """A log may be cut again, further down: what is left is what no cut took. The taint stays where it was first."""
     chain = complete()
     for number, cut_at in enumerate(cuts):
-        chain.taint(9 - number, cut_at=cut_at)
+        chain.taint(9 + number, cut_at=cut_at)
     assert chain.state.taints == {K: Taint(key=K, offset=9, reason="a gap", cut_at=lowest)}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from backup_avro.chain import GroupOffset, PartitionKey
+from backup_avro.chain_json import unpack
 from backup_avro.errors import ConfigError, DamagedError
 from spark_jobs import group_plan, offset_map, restore_record
 from spark_jobs.group_plan import Before, Choice, Place
@@ -143,11 +144,11 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
     data = restore_record.encode(record)
     assert restore_record.decode(data, "here") == record
     with pytest.raises(DamagedError, match="here"):
-        restore_record.decode(data.replace(b'"seq":9', b'"seq":"9"'), "here")
+        restore_record.decode(unpack(data, "here").replace(b'"seq":9', b'"seq":"9"'), "here")
     page = offset_map.encode_page(_PLAIN.rows, "before")
     assert offset_map.decode_page(page, "here") == (_PLAIN.rows, "before")
     with pytest.raises(DamagedError, match="here"):
-        offset_map.decode_page(page.replace(b"[0,10,19,0,0,4]", b"[0,10,19,0,0]"), "here")
+        offset_map.decode_page(unpack(page, "here").replace(b"[0,10,19,0,0,4]", b"[0,10,19,0,0]"), "here")
     before = (
         Before(group="g", topic="t", partition=0, offset=None),
         Before(group="g", topic="t", partition=1, offset=4),

@@ -357,7 +357,7 @@ def test_a_journal_travels_with_the_parts_that_are_read(store: ObjectStore) -> N
     backup.complete()
     one: Any = reader(store, partitions="orders:7").partitions()[0].value
     assert one.apart
-    assert len(one.slices[0].item.parts) == 2
+    assert len(one.slices[0].item.parts) == 1
     most: Any = reader(store).partitions()[0].value
     assert not most.apart
     assert len(most.slices) == 40

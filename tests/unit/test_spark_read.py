@@ -11,7 +11,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backup_avro.container import Codec
+from backup_avro.container import Codec, encode_header
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.record import decode_body
 from backup_avro.selection import Slice
@@ -32,7 +32,7 @@ def slices(store: ObjectStore) -> list[Slice]:
     """All parts of generation 1, whole."""
     state = ChainReader(store, PAIR).load(1)
     return [
-        Slice(generation=1, item=item, part=part, low=part.first, high=part.last + 1)
+        Slice(generation=1, opening=state.opening, item=item, part=part, low=part.first, high=part.last + 1)
         for item, part in state.live_parts()
     ]
 
@@ -140,6 +140,34 @@ def test_a_part_of_a_journal_can_be_read_alone(store: ObjectStore, tmp_path: Pat
     path.unlink()
     with pytest.raises(MissingObjectError):
         list(reader.bodies(first))
+
+
+@pytest.mark.parametrize("lie", list(Codec))
+def test_what_the_header_of_a_journal_says_is_not_believed(store: ObjectStore, tmp_path: Path, lie: Codec) -> None:
+    """Nothing vouches for it where parts are read one by one: codec and sync marker are those of the OPEN entry."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)], codec=Codec.NULL)
+    backup.commit(records("orders", 0, range(9)) + records("orders", 1, range(5)), journal=True)
+    first, _ = slices(store)
+    path = tmp_path / first.item.key
+    data = path.read_bytes()
+    header = encode_header(codec=lie, sync=bytes(16))
+    start = min(part.start for part in first.item.parts)
+    path.unlink()
+    path.write_bytes(header[:start].ljust(start, b"x") + data[start:])
+    assert [body.first for body in ObjectReader(store, apart=True).bodies(first)] == [0, 4, 8]
+    with pytest.raises(DamagedError, match="SHA-256"):
+        list(ObjectReader(store).bodies(first))
+
+
+def test_a_codec_that_is_none_of_ours_is_damage(store: ObjectStore) -> None:
+    """As an OPEN entry may name one."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(9)), journal=True)
+    (piece,) = slices(store)
+    assert piece.opening is not None
+    strange = replace(piece, opening=replace(piece.opening, codec="lzma"))
+    with pytest.raises(DamagedError, match="its generation's OPEN names the codec lzma"):
+        list(ObjectReader(store, apart=True).bodies(strange))
 
 
 def test_memory_for_fetched_objects_is_bounded(store: ObjectStore, tmp_path: Path) -> None:

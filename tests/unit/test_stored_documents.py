@@ -11,13 +11,15 @@ from chains import PAIR, key
 from doubles import MemoryStore
 
 from backup_avro import checkpoint, layout, outcome
-from backup_avro.chain import Part, PartitionKey, StoredObject
+from backup_avro.chain import GroupOffset, Part, PartitionKey, StoredObject
 from backup_avro.chain_json import PACKED_FROM, unpack
 from backup_avro.errors import DamagedError
 from backup_avro.offer import Offer, decode_offer, encode_offer
 from backup_avro.pause import Pause, decode_pause, encode_pause
 from backup_avro.release import Release, decode_release, encode_release
 from sink.chain import pins
+from spark_jobs import group_plan, offset_map, restore_record
+from spark_jobs.progress import Strand
 
 K = key()
 NONCE = "ab" * 16
@@ -41,6 +43,20 @@ RELEASE = Release(
 RESULT = outcome.Outcome(
     kind=outcome.OutcomeKind.DRILL, pair=PAIR, at=0, by="me", clean=True, what="all", findings=0, records=7, bytes=9,
     generations={7: 42}, phases={"load": 1.5},
+)  # fmt: skip
+RESTORED = restore_record.RestoreRecord(
+    id="r1", pair=PAIR, plan="p", generation=7, seq=42, as_of=None, at=0, target_cluster="c",
+    topics=(
+        restore_record.TopicRecord(
+            name="orders", topic_id="t", partitions=1, target="orders", target_topic_id="u", ends={0: 10},
+            tasks=(
+                restore_record.TaskRecord(
+                    sources=(0,), strands={0: Strand(records=9, hash="ab", first=0, last=8)}, page="p"
+                ),
+            ),
+        ),
+    ),
+    groups={"g": (GroupOffset(key=K, offset=5),)},
 )  # fmt: skip
 
 Read: TypeAlias = Callable[[bytes], object]
@@ -76,6 +92,15 @@ KINDS: dict[str, tuple[bytes, Read]] = {
     ),
     "result": (outcome.encode_outcome(RESULT), lambda data: outcome.decode_outcome(data, "here")),
     "pin": (pin_bytes(), pin_of),
+    "restore record": (restore_record.encode(RESTORED), lambda data: restore_record.decode(data, "here")),
+    "offset page": (
+        offset_map.encode_page([offset_map.Row(0, 0, 9, 0, 100, 10)], "before"),
+        lambda data: offset_map.decode_page(data, "here"),
+    ),
+    "group note": (
+        group_plan.encode_snapshot([group_plan.Before(group="g", topic="t", partition=0, offset=4)], 0),
+        lambda data: group_plan.decode_snapshot(data, "here"),
+    ),
 }
 
 
