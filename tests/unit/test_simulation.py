@@ -97,7 +97,7 @@ def test_directed_histories() -> None:
     """What was thought out to break a promise keeps it."""
     told = run("--directed", "--seeds", "3")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "15 passed, 0 failed" in told.stdout
+    assert "18 passed, 0 failed" in told.stdout
 
 
 def test_a_directed_history_can_fail() -> None:
