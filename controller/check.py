@@ -34,6 +34,7 @@ _CRITICAL: Final = frozenset(
     {
         Fault.CHAIN_DAMAGED,
         Fault.ROLLED_BACK,
+        Fault.OBJECTS_LOST,
         Fault.WRONG_CLUSTER,
         Fault.NO_COMPLETE_BACKUP,
         Fault.NO_ACTIVE,

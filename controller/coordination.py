@@ -22,6 +22,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
 from backup_avro.head import Head, later
+from controller import losses
 from controller.agreement import Terms, terms_in
 from controller.heads import head_in
 from controller.log import redact
@@ -64,6 +65,7 @@ class _Voice:
     heard_mono: float | None = None
     left: bool = False
     terms: Terms | None = None
+    losses: frozenset[int] = frozenset()
 
 
 class Bulletin:
@@ -117,6 +119,7 @@ class Bulletin:
                     voice.heard_mono = now_mono
                     if message.event is Event.PROGRESS:
                         voice.terms = terms_in(message)
+                        voice.losses = losses.generations_in(message)
                 self._newest[message.instance] = message.incarnation
 
     def peer(self) -> Peer:
@@ -137,8 +140,18 @@ class Bulletin:
         What an earlier process said is no news, nor what one said that has left: somebody may correct it meanwhile.
         """
         with self._lock:
-            newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
-            return None if newest is None or newest.left else newest.terms
+            newest = self._staying_peer()
+            return None if newest is None else newest.terms
+
+    def losses(self) -> frozenset[int]:
+        """Return the generations of which the peer misses objects, as its newest process said while this one ran."""
+        with self._lock:
+            newest = self._staying_peer()
+            return frozenset() if newest is None else newest.losses
+
+    def _staying_peer(self) -> _Voice | None:
+        newest = self._voices[self._peer].get(self._newest.get(self._peer, ""))
+        return None if newest is None or newest.left else newest
 
     def twin(self) -> Twin:
         """Return what is known of other processes under my own name: the liveliest of them."""

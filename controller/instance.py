@@ -19,7 +19,7 @@ from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
-from controller import agreement, heads
+from controller import agreement, heads, losses
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -66,6 +66,8 @@ _HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
 _ABOUT_PAUSES = frozenset({Event.PAUSE, Event.RESUME})
+_LOOK_AGAIN_S = 60.0
+"""So often at most it is looked whether objects of a generation of mine are lost: that lists all of them."""
 _WORKERS = 5
 """COMPLETE and a checkpoint may each wait for the commit under way in a pipeline; others must not wait for them."""
 
@@ -152,6 +154,7 @@ class Instance:
         self._last: Decision | None = None
         self._seen: Observation | None = None
         self._backups = BackupPictures(parts.identity.instance)
+        self._looked: dict[int, float] = {}
         self._missed: dict[Head, float] = {}
         self._lost: tuple[Head, ...] = ()
         self._disputed: tuple[str, float] | None = None
@@ -202,6 +205,7 @@ class Instance:
             for action in decision.actions:
                 self._execute(action)
             self._mind_checkpoints(seen)
+            self._mind_lost_objects(seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat(view)
 
@@ -426,6 +430,35 @@ class Instance:
         finally:
             self._watch.hurry()
 
+    def _mind_lost_objects(self, seen: Observation) -> None:
+        """Look for myself when one of the two misses objects of a generation of mine, and taint it if they are lost."""
+        told = self._parts.bulletin.losses() | {error.generation for error in self._tasks.uncovered.values()}
+        for state in seen.generations:
+            held = state.instance == seen.me and state.holder == seen.incarnation and state.number in seen.pipelines
+            taintable = state.complete and not state.sealed and not state.taints
+            due = seen.now_mono >= self._looked.get(state.number, seen.now_mono)
+            if state.number in told and held and taintable and due:
+                self._looked[state.number] = seen.now_mono + _LOOK_AGAIN_S
+                self._board.submit(("LostObjects", state.number), partial(self._own_up, state.number))
+
+    def _own_up(self, number: int) -> None:
+        taints = self._tasks.lost_taints(number)
+        if not taints:
+            _LOG.info("objects are said to be lost, and all are there", generation=number)
+            return
+        done = threading.Event()
+
+        def between_commits(writer: ChainWriter) -> None:
+            try:
+                self._tasks.taint(writer, taints)
+            finally:
+                done.set()
+
+        try:
+            asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+        finally:
+            self._watch.hurry()
+
     def _ask(self, number: int, reason: str) -> None:
         now = time.monotonic()
         self._asked.setdefault(number, now)
@@ -477,6 +510,7 @@ class Instance:
             )
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
+        details |= losses.details(self._tasks.uncovered)
         return {
             "state": self._machine.role.value,
             "generation": None if newest is None else newest.generation,
@@ -534,6 +568,7 @@ class Instance:
             store=self._watch.trouble,
             brokers=self._surveyor.trouble,
             rolled_back=tuple(str(head) for head in self._lost),
+            lost_objects=losses.sentences(self._tasks.uncovered),
             disagrees=self._dispute,
             pause=self._pause(),
             pipelines=tuple(map(pipeline_state, reports)),
@@ -565,6 +600,7 @@ class Instance:
             store_read_s=None if view is None else now - view.began_mono,
             backup=None if seen is None or view is None else self._backups.of(self._stored_sight(view, seen.at)),
             missing_heads=len(self._lost),
+            lost_covers=len(self._tasks.uncovered),
             handover_ms=None if view is None else view.handover_ms,
         )
 

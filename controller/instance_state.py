@@ -37,7 +37,8 @@ class InstanceState:
     """One instance, as it sees itself. `reason` is that of its last decision.
 
     `role` is None before the process has read store and brokers. `store`, `brokers` and `disagrees` say what is wrong,
-    None if nothing is; `rolled_back` are entries that were published and are not in the store.
+    None if nothing is; `rolled_back` are entries that were published and are not in the store. `lost_objects`: which
+    generations are kept because what covers them has lost objects.
     """
 
     pair: str
@@ -49,6 +50,7 @@ class InstanceState:
     store: str | None = None
     brokers: str | None = None
     rolled_back: tuple[str, ...] = ()
+    lost_objects: tuple[str, ...] = ()
     disagrees: str | None = None
     pause: PauseStatus | None = None
     pipelines: tuple[PipelineState, ...] = ()

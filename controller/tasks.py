@@ -9,17 +9,18 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from backup_avro import coverage
-from backup_avro.chain import Clearing, Opening, Taint
+from backup_avro.chain import Clearing, Opening, Part, PartitionKey, Taint
 from backup_avro.coordination import Event
 from backup_avro.coverage import Guarded, Shortfall
-from backup_avro.errors import RefusedError, TandemError
+from backup_avro.errors import RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller import heads
@@ -31,7 +32,7 @@ from sink.chain.releases import ReleaseReader
 from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
-from sink.confirm import ObjectLostError, confirm_objects
+from sink.confirm import CoverLostError, ObjectLostError, confirm_objects, lost_objects, needed_part
 from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 
@@ -129,6 +130,12 @@ class Tasks:
         self._chains = self._reader()
         self._chains_lock = threading.Lock()
         self.writers: dict[int, ChainWriter] = {}
+        self._uncovered: dict[int, CoverLostError] = {}
+
+    @property
+    def uncovered(self) -> dict[int, CoverLostError]:
+        """The generations of mine that are not let go of because what covers them has lost objects; for any thread."""
+        return dict(self._uncovered)
 
     def _generations(self) -> list[Generation]:
         """Return all generations as they are now. Reads on from the last time: chains grow by an entry a minute."""
@@ -223,7 +230,7 @@ class Tasks:
         except ObjectLostError as error:
             # It would be the same at every try, and nobody else builds as long as this one may become complete.
             _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
-            writer.append(tainted_entry(_lost(error)))
+            writer.append(tainted_entry(_taints(mine, ((part, str(error.args[0])) for part in error.item.parts))))
             return
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
@@ -234,10 +241,58 @@ class Tasks:
                 Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"
             )
 
+    def lost_taints(self, number: int) -> tuple[Taint, ...]:
+        """Return the taints of a COMPLETE generation of mine for what a restore would miss of it in the store.
+
+        Nothing brings it back, so another generation is needed. What was scanned is right as of its end only, so none
+        of a base is sound without a part of it.
+        """
+        state = self._read(number)
+        found = lost_objects(self._store, state, partial(self._read, number))
+        parts = ((part, f"{item.key} {what}") for item, what in found for part in item.parts)
+        return _taints(state, (one for one in parts if needed_part(state, one[0])))
+
+    def taint(self, writer: ChainWriter, taints: tuple[Taint, ...]) -> None:
+        """Append what `lost_taints` found, unless it no longer matters: a tainted generation is being replaced."""
+        if writer.state.taints or writer.state.sealed:
+            return
+        writer.append(tainted_entry(taints))
+        _LOG.error(
+            "objects of this generation are lost",
+            generation=writer.state.number,
+            partitions=len(taints),
+            first=taints[0].reason,
+            remedy="another generation is built without being asked; find out who changes the bucket",
+        )
+
+    def _read(self, number: int) -> Generation:
+        """Return a generation as it is now.
+
+        TransientError if it can't be read, or nothing is left of it: what was decided is to be decided again.
+        """
+        found = next((g for g in self._generations() if g.number == number), None)
+        if found is None:
+            raise TransientError(f"generation {number} can't be read any more, or was cleared a moment ago")
+        return found
+
+    def _confirm(self, number: int, covering: Iterable[Generation]) -> None:
+        """Raise CoverLostError unless all objects of what covers a generation are in the store.
+
+        A chain only says what was stored once: whoever may delete the data of one instance must not be able to have the
+        other one let go of its own.
+        """
+        for state in covering:
+            lost = lost_objects(self._store, state, partial(self._read, state.number))
+            if lost:
+                error = self._uncovered[number] = CoverLostError(number, state.number, lost)
+                raise error
+        self._uncovered.pop(number, None)
+
     def seal(self, number: int, successor: int) -> None:
         """Append SEALED, unless the successor does not cover it (checked once more on fresh chains, and with brokers).
 
-        Raises NotProvenError, and errors of the brokers, if it can't be proven now that both have read the same logs.
+        Raises NotProvenError, and errors of the brokers, if it can't be proven now that both have read the same logs;
+        CoverLostError if the successor has lost objects.
         """
         generations = self._generations()
         writer = self._writer(number, generations)
@@ -249,6 +304,7 @@ class Tasks:
             return
         # Before SEALED, because nothing can be said of what was cut off after it.
         cut = self._prover.cut_off(writer.state, newer, coverage.doubtful(newer, writer.state, guarded))
+        self._confirm(number, [newer])
         if cut:
             writer.append(tainted_entry(cut))
         self._before_seal(writer, guarded)
@@ -260,7 +316,10 @@ class Tasks:
         )
 
     def clear(self, number: int, wanted: Clearing) -> None:
-        """Clear what may go of a generation, decided once more on fresh chains."""
+        """Clear what may go of a generation, decided once more on fresh chains.
+
+        Raises CoverLostError if what covers it has lost objects.
+        """
         generations = self._generations()
         writer = self._writer(number, generations)
         if writer.state.clearing is None:
@@ -271,7 +330,9 @@ class Tasks:
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
-        outcome = clear(self._store, writer, wanted, stop=self._stop)
+        goes = (writer.state.clearing or wanted).goes
+        covering = coverage.relied_on(writer.state, goes, generations)
+        outcome = clear(self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering))
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
             raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
@@ -296,6 +357,12 @@ class Tasks:
         return Clearing(goes=goes, stays=wanted.stays | dict.fromkeys(sorted(cut), coverage.CUT_OFF_KEPT))
 
 
-def _lost(error: ObjectLostError) -> tuple[Taint, ...]:
-    firsts = {part.key: part.first for part in reversed(error.item.parts)}
-    return tuple(Taint(key=key, offset=first, reason=str(error.args[0])) for key, first in sorted(firsts.items()))
+def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint, ...]:
+    """Return a taint for each partition of which a part is lost and that has none yet, where the first loss begins."""
+    found: dict[PartitionKey, Taint] = {}
+    for part, what in lost:
+        offset = part.first if part.scan is None else min(part.first, state.positions[part.key].base.start)
+        before = found.get(part.key)
+        if part.key not in state.taints and (before is None or offset < before.offset):
+            found[part.key] = Taint(key=part.key, offset=offset, reason=what)
+    return tuple(found[key] for key in sorted(found))

@@ -10,7 +10,7 @@ from backup_avro import coverage, selection
 from backup_avro.chain import PartitionKey, iso
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
-from controller import agreement
+from controller import agreement, losses
 from controller.cli.output import duration
 from controller.sighting import Sight, Voice, stands_at
 
@@ -26,6 +26,7 @@ class Fault(StrEnum):
 
     CHAIN_DAMAGED = "chain damaged"
     ROLLED_BACK = "rolled back"
+    OBJECTS_LOST = "objects lost"
     WRONG_CLUSTER = "wrong cluster"
     NO_COMPLETE_BACKUP = "no complete backup"
     NO_ACTIVE = "no active"
@@ -64,6 +65,7 @@ def problems(seen: Sight) -> tuple[Problem, ...]:
     rules = (
         _damaged,
         _rolled_back,
+        _objects_lost,
         _wrong_cluster,
         _no_backup,
         _gaps,
@@ -120,6 +122,21 @@ def _rolled_back(seen: Sight) -> Iterator[Problem]:
             remedy="check store.root; bring the newer state back from the bucket's versions or a replica, and find out "
             "who put it back",
         )
+
+
+def _objects_lost(seen: Sight) -> Iterator[Problem]:
+    for name in seen.instances:
+        voice = seen.voice(name)
+        if seen.alive(name) and voice is not None and voice.heartbeat is not None:
+            told = voice.heartbeat.details.get(losses.LOST)
+            if told:
+                yield Problem(
+                    fault=Fault.OBJECTS_LOST,
+                    message=f"{name}: {told}",
+                    remedy="bring them back from the bucket's versions; else "
+                    + _unless_paused(seen, "wait for the next generation, or ask for it with `tandem failover`")
+                    + "; find out who changes the bucket, and take that credential away",
+                )
 
 
 def _wrong_cluster(seen: Sight) -> Iterator[Problem]:

@@ -2,12 +2,15 @@
 
 A reader puts its pin before it reads the chain again. If it sees no CLEARING then, its pin was there before CLEARING
 was, so whoever clears is bound to see the pin. Where a checkpoint rests on a generation, not even CLEARING is appended.
+
+What stands for the cleared copy from then on is looked for in the store, and not in the chain alone, before CLEARING
+and, if pins were waited for, before the deletion.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -34,22 +37,34 @@ class Cleared:
     bytes: int = 0
 
 
-def clear(store: ObjectStore, writer: ChainWriter, wanted: Clearing, *, stop: threading.Event) -> Cleared:
+def clear(
+    store: ObjectStore,
+    writer: ChainWriter,
+    wanted: Clearing,
+    *,
+    stop: threading.Event,
+    confirm: Callable[[], None] = lambda: None,
+) -> Cleared:
     """Clear what `wanted` lets go of the writer's generation, or what an earlier CLEARING named.
 
-    Raises store errors and ChainError. With a pin in the way nothing is deleted: call again later.
+    `confirm` raises if what covers it is not in the store; what never was COMPLETE nobody has to cover. Raises that,
+    store errors and ChainError. With a pin in the way nothing is confirmed or deleted: call again later.
     """
     state = writer.state
-    if state.clearing is None:
+    begun = state.clearing is not None
+    if not begun:
         kept = [pin for pin in _pinned(store, state) if pin.lasting]
         if kept:
             return Cleared(pinned=tuple(kept))
+        confirm()
         writer.append(Entry(kind=Kind.CLEARING, seq=0, prev_sha256="", incarnation="", at=0, clearing=wanted))
     clearing = state.clearing
     assert clearing is not None
     pinned = _pinned(store, state)
     if pinned:
         return Cleared(pinned=tuple(pinned))
+    if begun:
+        confirm()
     deleted = size = 0
     for _ in range(_ROUNDS):
         batch: list[str] = []

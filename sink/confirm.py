@@ -1,15 +1,18 @@
-"""Confirming, before COMPLETE, that every object of a generation is in the store as the chain says.
+"""Confirming that every object of a generation is in the store as the chain says.
 
+That is done before COMPLETE, and before another generation is sealed or cleared because this one covers it.
 What a catch-up job or a worker has stored is looked up before the commit that names it as well (`sink.commit`): for
 topics and partitions that come after COMPLETE nobody else would notice that it went.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from backup_avro import layout
-from backup_avro.chain import StoredObject, sha256_hex
+from backup_avro.chain import Part, StoredObject, sha256_hex
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from sink.object_store.base import ObjectMissingError, ObjectStore
@@ -26,23 +29,91 @@ class ObjectLostError(DamagedError):
         self.item = item
 
 
+class Loss(NamedTuple):
+    """An object that a chain names, and what is wrong with it in the store, as the end of a sentence about it."""
+
+    item: StoredObject
+    what: str
+
+
+class CoverLostError(DamagedError):
+    """`kept` is neither sealed nor cleared, because `generation`, which covers it, has lost objects."""
+
+    def __init__(self, kept: int, generation: int, lost: Sequence[Loss]) -> None:
+        item, what = lost[0]
+        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        super().__init__(
+            f"generation {kept} is kept, because generation {generation}, which covers it, has lost objects: "
+            f"{item.key} {what}{more}",
+            remedy="bring them back from the bucket's versions, or wait until another generation is complete: whoever "
+            f"holds generation {generation} taints it, and the next one is built; `tandem failover` asks for it too. "
+            "Find out who changes the bucket",
+        )
+        self.kept = kept
+        self.generation = generation
+
+
 def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -> int:
     """Check presence and size of all objects by one listing; with `read_back` also their SHA-256. Return their number.
 
     `read_back` is for stores that do not check a checksum when they take an object. Raises ObjectLostError naming the
     first object that is missing or wrong.
     """
-    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.number)
-    sizes = {info.key: info.size for info in store.list(prefix)}
     objects = list(state.objects.values())
-    for item in objects:
-        what = what_is_wrong(item, sizes.get(item.key))
-        if what is not None:
-            raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
+    lost = _losses(store, state, objects)
+    if lost:
+        item, what = lost[0]
+        raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
     if read_back:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
             list(pool.map(lambda item: _read_back(store, item), objects))
     return len(objects)
+
+
+def lost_objects(store: ObjectStore, state: Generation, again: Callable[[], Generation]) -> list[Loss]:
+    """Return what a restore would miss of a COMPLETE generation: by presence and size, in the order of the chain.
+
+    `again` reads its chain anew. Its owner merges meanwhile, and janitors sweep: they delete what they have replaced in
+    the chain before. So what a listing lacks is lost only if a chain that was read after the listing still names it; if
+    none of it is, what took its place is looked for too.
+    """
+    while True:
+        found = _losses(store, state, [item for item in state.objects.values() if _needed(state, item)])
+        if not found:
+            return []
+        state = again()
+        lost = [one for one in found if one.item.key in state.objects and _needed(state, one.item)]
+        if lost:
+            return lost
+
+
+def _needed(state: Generation, item: StoredObject) -> bool:
+    """Whether a restore may read anything of an object: not if all of it was given up, or is being cleared."""
+    return any(needed_part(state, part) for part in item.parts)
+
+
+def needed_part(state: Generation, part: Part) -> bool:
+    """Whether a restore may read a part."""
+    return state.counts(part) and part.key not in state.going
+
+
+def _losses(store: ObjectStore, state: Generation, objects: list[StoredObject]) -> list[Loss]:
+    """Return which of these objects of a generation are missing or have another size, by one listing.
+
+    Of what is listed nothing is kept but what is wrong, so it may be millions.
+    """
+    left = {item.key: item for item in objects}
+    sizes = {}
+    for info in store.list(layout.data_prefix(state.claim.pair, state.claim.instance, state.number)):
+        item = left.get(info.key)
+        if item is None:
+            continue
+        if what_is_wrong(item, info.size) is None:
+            del left[info.key]
+        else:
+            sizes[info.key] = info.size
+    wrong = ((item, what_is_wrong(item, sizes.get(item.key))) for item in left.values())
+    return [Loss(item, what) for item, what in wrong if what is not None]
 
 
 def what_is_wrong(item: StoredObject, size: int | None) -> str | None:

@@ -283,3 +283,22 @@ def clearing(
     if older.cleared is not None and set(goes) <= already:
         return None
     return Clearing(goes=tuple(goes), stays=stays)
+
+
+def relied_on(
+    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation]
+) -> list[Generation]:
+    """Return what a restore has left once `goes` is let go of `older`, ascending: its objects must be there.
+
+    For each partition that is the newest generation that covers it; and in any case the newest COMPLETE one, on which
+    restores rest. It counts even if it covers nothing, because a taint says so that came with its loss.
+    """
+    newer = sorted((g for g in all_generations if g.number > older.number and g.complete), key=lambda g: -g.number)
+    already = set() if older.cleared is None else set(older.cleared.goes)
+    left = set(goes) - already
+    if not older.complete or not left:
+        return []
+    whole = next((g for g in newer if g.clearing is None and g.cleared is None), None)
+    covering = (next((g for g in newer if cover(g, older, key) is Cover.COVERED), None) for key in left)
+    found = {g.number: g for g in (whole, *covering) if g is not None}
+    return [found[number] for number in sorted(found)]

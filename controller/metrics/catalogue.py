@@ -182,6 +182,10 @@ SECTIONS: Final = (
                 "missing_heads",
                 "Published entries that the store did not have when this process looked: it is in an older state.",
             ),
+            _gauge(
+                "lost_covers",
+                "Generations of this instance that are kept because what covers them has lost objects in the store.",
+            ),
             _gauge("rotation_due_timestamp_seconds", "When the next turn is due."),
             _gauge(
                 "handover_started_timestamp_seconds",

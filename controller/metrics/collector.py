@@ -192,6 +192,8 @@ def samples(seen: Picture, *, detail: Detail, now: float) -> Iterator[Sample]:
         yield from _backup_samples(seen.backup)
     if seen.missing_heads is not None:
         yield "missing_heads", (), seen.missing_heads
+    if seen.lost_covers is not None:
+        yield "lost_covers", (), seen.lost_covers
     if seen.handover_ms is not None:
         yield "handover_duration_seconds", (), seen.handover_ms / 1000
 

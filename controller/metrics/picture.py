@@ -70,6 +70,7 @@ class Picture:
     store_read_s: float | None = None
     backup: BackupPicture | None = None
     missing_heads: int | None = None
+    lost_covers: int | None = None
     handover_ms: int | None = None
 
 

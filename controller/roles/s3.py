@@ -68,6 +68,8 @@ _RIGHTS: Final[Mapping[Role, _Rights]] = {
         get=(*_TOLD, _OWN, _PROBE),
         put=(_CHAINS, _OWN, _PINS, _OUTCOMES, _PROBE),
         delete=(_OWN, _PINS, _CHECKPOINTS, _PROBE),
+        # Before its own copy goes it looks whether the other one's objects are there.
+        lists=(_DATA,),
         aborts=(_OWN, _PROBE),
         uploads=True,
         versioning=True,

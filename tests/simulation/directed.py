@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from backup_avro.chain import PartitionKey
+from backup_avro import layout
+from backup_avro.chain import Kind, PartitionKey
+from backup_avro.chain_json import decode_entry
 from backup_avro.fold import Generation
 from simulation.comparing import ViolationError
 from simulation.log import Partition
 from simulation.network import Weather
 from simulation.patching import DELETE_RETENTION_S
-from simulation.world import Plan, World
+from simulation.world import PAIR, Plan, World
 
 _RETENTION_S = 1000.0
 _DELETED, _OTHER = 100, 101
@@ -222,11 +224,54 @@ def away_while_its_machine_is_set_back(seed: int) -> World:
     return _away(seed, set_back)
 
 
+def covering_objects_are_stolen(seed: int) -> World:
+    """Somebody deletes what b has scanned, before a seals its copy or (odd seeds) between its seal and its clearing."""
+    stage = Stage(seed, "busy")
+    stage.world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    (mine,) = stage.complete("a")
+    bucket, judge = stage.world.bucket, stage.world.judge
+    noticed = bucket.changed
+    assert noticed is not None
+    word, chain = (Kind.SEALED, mine.number) if seed % 2 else (Kind.COMPLETE, mine.number + 1)
+
+    def thief(what: str, key: str) -> None:
+        noticed(what, key)
+        if judge.robbed is None and what == "put" and key.startswith(layout.chain_prefix(PAIR, chain)):
+            entry = decode_entry(bucket.objects[key], key)
+            if entry.kind is word:
+                judge.robbed = mine.number + 1
+                state = next(state for state in judge.states() if state.number == judge.robbed)
+                for item, part in list(state.live_parts()):
+                    if part.scan is not None:
+                        bucket.delete(item.key)
+
+    bucket.changed = thief
+    stage.world.start("b")
+    stage.world.failover("b")
+    demand(stage.run(60, lambda: judge.robbed is not None), "b never took its turn")
+    robbed = mine.number + 1
+
+    def tainted() -> bool:
+        return any(state.number == robbed and state.taints for state in stage.states())
+
+    demand(stage.run(30, tainted), "who holds what was robbed does not own up")
+
+    def mended() -> bool:
+        whole = any(state.complete and not state.taints and state.number > robbed for state in stage.states())
+        return whole and not any(state.number == mine.number for state in stage.states())
+
+    demand(stage.run(90, mended), "no other generation was built, or the first one was not cleared then")
+    stage.run(20)
+    return stage.world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
     "two histories are not joined": two_histories_are_not_joined,
     "a pair is paused, its Active dies": paused_while_the_active_dies,
+    "objects of what covers another copy are stolen": covering_objects_are_stolen,
     "a person asks in spite of a pause": asked_in_spite_of_a_pause,
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,

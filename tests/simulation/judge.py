@@ -72,6 +72,8 @@ class Judge:
     """Whether a claim or a chain changed since they were read."""
     _grown: list[int] = field(default_factory=list)
     """Which chains got an entry since then, one number for each; _ANY for whatever else changed."""
+    robbed: int | None = None
+    """A generation of which somebody took objects away; all before it are there."""
     _heads: list[tuple[int, int]] = field(default_factory=list)
     _selection: Selection | None = None
     _beyond: dict[PartitionKey, int] = field(default_factory=dict)
@@ -184,6 +186,12 @@ class Judge:
     def check(self) -> None:
         """Judge the store as it is."""
         states = self.states()
+        if self.robbed is not None and not any(s.complete and s.number > self.robbed for s in states):
+            # What was taken away nobody can restore; all the more must the older copies stay.
+            let_go = [s.number for s in states if s.number < self.robbed and (s.clearing or s.cleared)]
+            if let_go:
+                raise ViolationError(f"generations {let_go} are let go of, and {self.robbed} has lost objects")
+            return
         complete = [state for state in states if state.complete]
         if not complete:
             return
@@ -202,7 +210,8 @@ class Judge:
                 self._partition(key, offset, chosen.get(key), selection, live)
         self._kept_what_was_cut(live)
         self.cuts.check(states)
-        self.moments.check(states)
+        if self.robbed is None:  # a moment of what was taken away is no state any more
+            self.moments.check(states)
 
     def _select(self, live: list[Generation]) -> Selection:
         """Select the newest state; once for as long as no chain has grown."""

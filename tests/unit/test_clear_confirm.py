@@ -16,7 +16,7 @@ from backup_avro.fold import Generation
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.clear import Cleared, clear
-from sink.confirm import ObjectLostError, confirm_objects
+from sink.confirm import Loss, ObjectLostError, confirm_objects, lost_objects
 from sink.object_store.base import ObjectMissingError, StoreTransientError, UploadInfo
 
 ANOTHER = "the generation can't become complete and another one is built; find out what changes the bucket"
@@ -275,3 +275,96 @@ def test_a_partial_clearing_can_be_followed_by_another(store: MemoryStore, backu
     assert data(store) == set()
     kinds = [entry.kind for entry, _ in ChainReader(store, PAIR).entries(1, 1, backup.writer.state.seq)]
     assert kinds[-4:] == [Kind.CLEARING, Kind.CLEARED] * 2
+
+
+# --- what covers another one ------------------------------------------------------------------------------------------
+
+
+def never() -> Generation:
+    """Nobody reads a chain twice where nothing is missing."""
+    raise AssertionError
+
+
+def merged(store: MemoryStore, backup: Backup, names: list[str]) -> StoredObject:
+    """Replace objects by one that holds the same, as a merge does."""
+    batch = records("orders", 0, range(8))
+    item = backup.put_object([(("orders", 0), batch, None)], journal=False)
+    backup.append(Kind.REWRITE, objects=(item,), replaced=tuple(names), reason="merged")
+    assert item.key in store.objects
+    return item
+
+
+@pytest.fixture
+def covering(store: MemoryStore) -> Backup:
+    """A COMPLETE generation of one topic, in two objects."""
+    it = Backup.claim(store, topics=[TopicSpec("orders")])
+    it.commit(records("orders", 0, range(5)))
+    it.commit(records("orders", 0, range(5, 8)))
+    it.complete()
+    return it
+
+
+def read(store: MemoryStore) -> Generation:
+    """The chain as it is now."""
+    return ChainReader(store, PAIR).load(1)
+
+
+@pytest.mark.usefixtures("covering")
+def test_all_that_is_there_takes_one_listing(store: MemoryStore) -> None:
+    """And strays are nobody's loss."""
+    store.objects["shop/a/generation=00000001/journal/stray.avro"] = b"x"
+    state = read(store)
+    store.log.clear()
+    assert lost_objects(store, state, never) == []
+    assert store.log == [("list", "shop/a/generation=00000001/")]
+
+
+def test_what_is_missing_or_cut_is_lost(store: MemoryStore, covering: Backup) -> None:
+    """All of it is named, in the order of the chain."""
+    first, second = covering.writer.state.objects.values()
+    store.objects[first.key] = store.objects[first.key][:-1]
+    del store.objects[second.key]
+    assert lost_objects(store, read(store), lambda: read(store)) == [
+        Loss(first, f"has {first.bytes - 1} bytes instead of {first.bytes}"),
+        Loss(second, "is missing"),
+    ]
+
+
+def test_what_was_merged_and_swept_meanwhile_is_not_lost(store: MemoryStore, covering: Backup) -> None:
+    """It was replaced before it was deleted, so a chain that is read after the listing does not name it any more."""
+    state = read(store)
+    names = list(state.objects)
+    item = merged(store, covering, names)
+    store.delete(names[:1])
+    assert lost_objects(store, state, lambda: read(store)) == []
+    del store.objects[item.key]
+    assert lost_objects(store, state, lambda: read(store)) == [Loss(item, "is missing")], "what took its place is"
+
+
+def test_one_of_many_may_be_lost_while_others_are_swept(store: MemoryStore, covering: Backup) -> None:
+    """Whatever else happens, what the later chain still names is lost."""
+    covering.commit(records("orders", 0, range(8, 9)))
+    state = read(store)
+    *names, stolen = state.objects.values()
+    merged(store, covering, [item.key for item in names])
+    store.delete([*(item.key for item in names), stolen.key])
+    assert lost_objects(store, state, lambda: read(store)) == [Loss(stolen, "is missing")]
+
+
+def test_what_nobody_restores_is_not_missed(store: MemoryStore) -> None:
+    """What is being cleared is deleted by its owner; what an abandoned attempt stored counts for nothing."""
+    it = Backup.claim(store, topics=[TopicSpec("orders"), TopicSpec("users")])
+    it.commit([*records("orders", 0, range(5)), *records("users", 0, range(5))], base_end={("orders", 0): 5})
+    it.complete()
+    it.seal()
+    it.clearing(stays={it.key("users", 0): "kept"})
+    orders, users = it.writer.state.objects.values()
+    del store.objects[orders.key]
+    assert lost_objects(store, read(store), never) == []
+    state = read(store)
+    state.going = frozenset()
+    place = it.key("orders", 0)
+    state.positions[place] = replace(state.positions[place], base=replace(state.positions[place].base, void=(1,)))
+    assert lost_objects(store, state, never) == []
+    del store.objects[users.key]
+    assert lost_objects(store, state, lambda: state) == [Loss(users, "is missing")]

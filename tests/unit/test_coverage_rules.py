@@ -8,7 +8,7 @@ from chains import Chain, complete_generation, grown, guarded, key, position, to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Clearing, Kind
+from backup_avro.chain import Base, Clearing, Kind, PartitionKey
 from backup_avro.coverage import (
     CUT_OFF_KEPT,
     Cover,
@@ -17,6 +17,7 @@ from backup_avro.coverage import (
     cover,
     doubtful,
     obstacles,
+    relied_on,
     shortfalls,
     spoilt,
     successor,
@@ -370,3 +371,34 @@ def test_what_the_brokers_need_not_be_asked() -> None:
     assert shortfalls(opened(2, offset=9, epoch=0, head_at=30).state, [first.state], ONE) == [Shortfall(1, K, 10)]
     half = opened(2, offset=8, head_at=30, base=Base(start=0, end=9, leader=1))
     assert shortfalls(half.state, [older.state], ONE) == []
+
+
+def test_what_is_relied_on_is_the_newest_that_covers_and_the_newest_of_all() -> None:
+    """Their objects are looked for before anything older is let go of."""
+    older = complete_generation(1, {K: 10, U: 10}).seal()
+    kept = complete_generation(2, {K: 10, U: 10}, instance="b").seal().clearing(stays=[U]).cleared()
+    middle, newest = generation(3, 20), generation(4, 20)
+    states = [one.state for one in (older, kept, middle, newest, opened(5, offset=30))]
+
+    def numbers(*goes: PartitionKey) -> list[int]:
+        return [g.number for g in relied_on(older.state, goes, states)]
+
+    assert numbers(K) == [4]
+    assert numbers(U) == numbers(K, U) == [2, 4]
+    assert numbers() == []
+    # What was lost of it is a taint: it covers nothing, and what restores rest on counts all the same.
+    newest.taint(0)
+    assert numbers(K) == [3, 4]
+    middle.seal().clearing()
+    assert numbers(K) == [4]
+    newest.seal().clearing()
+    assert numbers(K) == []
+
+
+def test_what_was_never_complete_or_is_gone_already_relies_on_nothing() -> None:
+    """Nobody ever restored it."""
+    newer = complete_generation(2, {K: 10, U: 10}, instance="b").state
+    assert relied_on(opened(1, offset=3).state, [K], [newer]) == []
+    older = complete_generation(1, {K: 10, U: 10}).seal().clearing(stays=[U]).cleared().state
+    assert relied_on(older, [K], [older, newer]) == []
+    assert relied_on(older, [K, U], [older, newer]) == [newer]

@@ -462,6 +462,7 @@ def test_every_gauge_of_the_catalogue_can_be_shown(store: ObjectStore) -> None:
             brokers_failing=False,
             coordination_failing=False,
             missing_heads=0,
+            lost_covers=0,
             reports=[pipeline.report()],
             readings={1: [reading("t")]},
             store_read_s=1.0,

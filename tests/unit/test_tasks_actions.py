@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from collections.abc import Callable
 
+import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from chains import OPENING
 from doubles import MemoryStore, StandInCluster, no_source
 
 from backup_avro import layout
+from backup_avro.chain import Clearing, Kind
 from backup_avro.coordination import Event
 from backup_avro.coverage import clearing
+from backup_avro.errors import TandemError, TransientError
 from controller.guard import as_guarded
 from controller.tasks import Tasks
+from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
+from sink.confirm import CoverLostError
 
 SPEC = TopicSpec("t")
 
@@ -130,3 +137,147 @@ def test_a_generation_is_sealed_as_the_chain_has_it_now() -> None:
     tasks.seal(1, 2)
     assert ChainReader(store, PAIR).load(1).sealed
     assert messages == [Event.PASSIVATED]
+
+
+class Turn:
+    """Generation 1 of a, drained; generation 2 of b, COMPLETE, covers it. The actions are those of a."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.one = Backup.claim(self.store, topics=[SPEC])
+        self.one.commit(records("t", 0, range(10)))
+        self.one.complete()
+        self.two = Backup.claim(self.store, topics=[SPEC], number=2, instance="b")
+        self.two.commit(records("t", 0, range(6)), base_end={("t", 0): 6})
+        self.two.commit(records("t", 0, range(6, 10)))
+        self.two.complete()
+        self.tasks, self.messages = tasks_of(self.one, self.store, stop=threading.Event())
+
+    @property
+    def names(self) -> list[str]:
+        """The objects of generation 2, in the order of its chain."""
+        return list(self.two.writer.state.objects)
+
+    def wanted(self) -> Clearing:
+        """What may go of generation 1, by the chains."""
+        found = clearing(self.one.writer.state, [self.two.writer.state], as_guarded(CLUSTER, [SPEC.topic()]))
+        assert found is not None
+        return found
+
+    def refused(self, action: Callable[[], None], name: str) -> None:
+        """Demand that an action ends with an error that names an object, and is told of as long as it does."""
+        with pytest.raises(CoverLostError, match=re.escape(name)) as caught:
+            action()
+        assert self.tasks.uncovered == {1: caught.value}
+        assert (caught.value.kept, caught.value.generation) == (1, 2)
+
+
+@pytest.mark.parametrize("size", [None, 5])
+def test_nobody_seals_on_the_word_of_a_chain_alone(size: int | None) -> None:
+    """Who may delete the data of b must not be able to have a let go of its own."""
+    turn = Turn()
+    name = turn.names[1]
+    was = turn.store.objects.pop(name)
+    if size is not None:
+        turn.store.objects[name] = was[:size]
+    turn.refused(lambda: turn.tasks.seal(1, 2), name)
+    assert not ChainReader(turn.store, PAIR).load(1).sealed
+    turn.store.objects[name] = was
+    turn.tasks.seal(1, 2)
+    assert ChainReader(turn.store, PAIR).load(1).sealed
+    assert turn.tasks.uncovered == {}
+
+
+def test_nobody_clears_on_the_word_of_a_chain_alone() -> None:
+    """The covering objects went after SEALED: the older copy is the only one, and stays."""
+    turn = Turn()
+    turn.tasks.seal(1, 2)
+    mine = {name: data for name, data in turn.store.objects.items() if "/a/generation=" in name}
+    name = turn.names[0]
+    was = turn.store.objects.pop(name)
+    turn.refused(lambda: turn.tasks.clear(1, turn.wanted()), name)
+    assert mine.items() <= turn.store.objects.items()
+    assert ChainReader(turn.store, PAIR).load(1).clearing is None, "a restore may still choose it"
+    turn.store.objects[name] = was
+    turn.tasks.clear(1, turn.wanted())
+    assert turn.one.writer.state.gone
+    assert turn.tasks.uncovered == {}
+
+
+def test_what_was_pinned_is_confirmed_once_more_before_it_is_deleted() -> None:
+    """Days may lie between CLEARING and the deletion. While it is pinned nothing is listed."""
+    turn = Turn()
+    turn.tasks.seal(1, 2)
+    wanted = turn.wanted()
+    until = turn.store.clock_ms + 60_000
+    pins.put(turn.store, PAIR, generation=1, owner="restore", until=until)
+    with pytest.raises(TandemError, match="in use by restore"):
+        turn.tasks.clear(1, wanted)
+    turn.store.log.clear()
+    with pytest.raises(TandemError, match="in use by restore"):
+        turn.tasks.clear(1, wanted)
+    listed = layout.data_prefix(PAIR, "b", 2)
+    assert ("list", listed) not in turn.store.log
+    turn.store.clock_ms = until
+    name = turn.names[0]
+    del turn.store.objects[name]
+    turn.refused(lambda: turn.tasks.clear(1, wanted), name)
+    # Its owner has tainted it, so it covers nothing by the chains: that makes nothing better.
+    turn.two.taint("t", 0, 0)
+    turn.refused(lambda: turn.tasks.clear(1, wanted), name)
+    assert set(turn.one.writer.state.objects) <= turn.store.objects.keys()
+    three = Backup.claim(turn.store, topics=[SPEC], number=3)
+    three.commit(records("t", 0, range(10)))
+    three.complete()
+    turn.tasks.clear(1, wanted)
+    assert turn.one.writer.state.gone, "another one is whole"
+
+
+def test_an_ordinary_turn_lists_the_covering_objects_once_for_each_step() -> None:
+    """Millions of objects are a thousand requests."""
+    turn = Turn()
+    listed = ("list", layout.data_prefix(PAIR, "b", 2))
+    turn.store.log.clear()
+    turn.tasks.seal(1, 2)
+    assert turn.store.log.count(listed) == 1
+    turn.tasks.clear(1, turn.wanted())
+    assert turn.store.log.count(listed) == 2
+
+
+def test_what_is_lost_is_said_by_who_holds_it() -> None:
+    """None of what was scanned is sound without a part; a tail is, up to where it begins. One taint a partition."""
+    turn = Turn()
+    theirs, _ = tasks_of(turn.two, turn.store, stop=threading.Event())
+    assert theirs.lost_taints(2) == ()
+    first, second = turn.names
+    del turn.store.objects[second]
+    key = turn.two.key("t", 0)
+    (taint,) = theirs.lost_taints(2)
+    assert (taint.key, taint.offset, taint.reason) == (key, 6, f"{second} is missing")
+    del turn.store.objects[first]
+    (taint,) = theirs.lost_taints(2)
+    assert (taint.key, taint.offset, taint.reason) == (key, 0, f"{first} is missing")
+    for _ in range(2):
+        theirs.taint(turn.two.writer, (taint,))
+    state = ChainReader(turn.store, PAIR).load(2)
+    assert state.taints == {key: taint}
+    assert state.seq == turn.two.writer.state.seq
+    assert [entry.kind for entry, _ in ChainReader(turn.store, PAIR).entries(2, 1, state.seq)].count(Kind.TAINTED) == 1
+    assert theirs.lost_taints(2) == (), "it is said already"
+
+
+def test_a_cover_that_vanishes_while_it_is_looked_at_is_looked_for_again() -> None:
+    """Its chain can't be read any more: what can't be read covers nothing."""
+    turn = Turn()
+    del turn.store.objects[turn.names[0]]
+
+    def vanish(operation: str, name: str) -> None:
+        if (operation, name) == ("list", layout.data_prefix(PAIR, "b", 2)):
+            turn.two.append(Kind.TAKEOVER, incarnation="b-2")
+            entry = layout.entry_key(PAIR, 2, turn.two.writer.state.seq)
+            turn.store.objects[entry] = b"not an entry"
+
+    turn.store.before = vanish
+    with pytest.raises(TransientError, match="generation 2 can't be read"):
+        turn.tasks.seal(1, 2)
+    assert not ChainReader(turn.store, PAIR).load(1).sealed

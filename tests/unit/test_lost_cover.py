@@ -1,0 +1,89 @@
+"""Objects of what covers another copy are lost: how the two instances tell each other, and how people hear of it."""
+
+from __future__ import annotations
+
+import pytest
+from build_backup import Backup, TopicSpec, records
+from chains import part
+from doubles import MemoryStore
+from sights import listening, message, sight
+
+from backup_avro.chain import StoredObject
+from backup_avro.coordination import CoordinationMessage, Event
+from controller import losses
+from controller.check import Limits, Severity, check
+from controller.coordination import Bulletin
+from controller.overview import overview
+from controller.verdict import Fault
+from sink.chain.writer import now_ms
+from sink.confirm import CoverLostError, Loss
+
+
+def lost(kept: int, generation: int, count: int = 1) -> CoverLostError:
+    """What keeps a generation."""
+    items = [
+        StoredObject(key=f"object-{number}", journal=False, bytes=10, sha256="", parts=(part(0, 1),))
+        for number in range(count)
+    ]
+    return CoverLostError(kept, generation, [Loss(item, "is missing") for item in items])
+
+
+def test_the_error_names_what_is_lost_and_what_to_do() -> None:
+    """The first object of many; the two generations."""
+    assert str(lost(1, 2, 3)) == (
+        "generation 1 is kept, because generation 2, which covers it, has lost objects: object-0 is missing, "
+        "and 2 more (bring them back from the bucket's versions, or wait until another generation is complete: whoever "
+        "holds generation 2 taints it, and the next one is built; `tandem failover` asks for it too. Find out who "
+        "changes the bucket)"
+    )
+    assert "more" not in str(lost(1, 2).args[0])
+
+
+def test_a_heartbeat_says_whose_objects_are_lost() -> None:
+    """For people in sentences, for the other instance in numbers."""
+    assert losses.details({}) == {}
+    said = losses.details({3: lost(3, 4), 1: lost(1, 4), 2: lost(2, 9)})
+    assert losses.generations_in(message(details=said)) == {4, 9}
+    assert said[losses.LOST].startswith("generation 1 is kept")
+    assert losses.sentences({1: lost(1, 2)}) == (str(lost(1, 2).args[0]),)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "2.5", "²", "1" * 100_000])
+def test_whoever_can_write_to_the_topic_can_say_anything(text: str) -> None:
+    """It is no number of a generation, and nothing breaks."""
+    assert losses.generations_in(message(details={"objects_lost_of": text})) == frozenset()
+
+
+def test_only_what_the_peers_living_process_says_counts() -> None:
+    """Whoever was restarted or left looks again by itself."""
+    bulletin = Bulletin(pair="shop", me="a", peer="b", incarnation="a-1")
+    told = losses.details({1: lost(1, 2)})
+
+    def heard(event: Event = Event.PROGRESS, *, live: bool = True, name: str = "b") -> frozenset[int]:
+        said: CoordinationMessage = message(event, instance=name, details=told if event is Event.PROGRESS else {})
+        bulletin.take(said, live=live, now_mono=1.0)
+        return bulletin.losses()
+
+    assert bulletin.losses() == frozenset()
+    assert heard(live=False) == frozenset()
+    assert heard(name="a") == frozenset()
+    assert heard() == {2}
+    bulletin.take(message(instance="b"), live=True, now_mono=2.0)
+    assert bulletin.losses() == frozenset(), "it does not miss them any more"
+    heard()
+    assert heard(Event.LEAVING) == frozenset()
+
+
+def test_status_and_check_tell_people() -> None:
+    """It can't wait for the morning: who did it may come back for the copy that is left."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("t")])
+    backup.commit(records("t", 0, range(3)))
+    backup.complete()
+    at = now_ms(store)
+    voices = [message(instance="a", at=at, details=losses.details({1: lost(1, 2)})), message(instance="b", at=at)]
+    found = overview(sight(store, listener=listening(*voices)))
+    problem = next(one for one in found.problems if one.fault is Fault.OBJECTS_LOST)
+    assert problem.message == f"a: {lost(1, 2).args[0]}"
+    assert "tandem failover" in problem.remedy
+    assert check(found, {}, Limits()).severity is Severity.CRITICAL
