@@ -129,7 +129,7 @@ def test_a_directed_history_can_fail(mistake: str, said: str) -> None:
     told = run("--directed", "--seeds", "1", code=mistake)
     assert told.returncode == 3, told.stdout + told.stderr
     assert said in told.stdout
-    assert "6 passed, 1 failed" in told.stdout
+    assert "7 passed, 1 failed" in told.stdout
 
 
 def test_threads_that_one_of_them_killed_are_let_go() -> None:
