@@ -83,8 +83,8 @@ class BaseLane:
             track = self._board.tracks[tp]
             if isinstance(event, FetchFault):
                 self._fault(event, tp, track)
-            elif event.leader_id != track.scan.base.leader:
-                self.leader_moved(tp, event.leader_id)
+            elif not track.scan.led_by(event.leader_id, event.leader_epoch):
+                self.leader_moved(tp, event.leader_id, event.leader_epoch)
             elif event.fetch_offset == self._next[tp] and track.scan.chunk is not None:
                 self._allowance -= len(event.records)
                 if self._leftovers.leaves(event):
@@ -203,7 +203,7 @@ class BaseLane:
                 else:
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED:
-                self.leader_moved(tp, fault.new_leader)
+                self.leader_moved(tp, fault.new_leader, fault.new_epoch)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
@@ -211,15 +211,16 @@ class BaseLane:
             case _:
                 self._board.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
-    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Read the base again from the new leader: replicas are cleaned independently, halves of two don't add up."""
         track = self._board.tracks.get(tp)
-        if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
+        if track is None or track.scan.base.complete or leader < 0 or track.scan.led_by(leader, epoch):
             return
-        _LOG.warning("leader moved, reading the base again", topic=tp.topic, partition=tp.partition, leader=leader)
+        where = {"topic": tp.topic, "partition": tp.partition, "leader": leader, "epoch": epoch}
+        _LOG.warning("leader moved, reading the base again", **where)
         for attempt in range(track.scan.base.floor, track.scan.base.attempts + 1):
             self._board.roller.discard(track.key, attempt)
-        track.scan.start_again(leader=leader, start=track.log_start)
+        track.scan.start_again(leader=leader, epoch=epoch, start=track.log_start)
         self._retry_at.pop(tp, None)
         if tp in self._next:
             self._begin(tp, track)

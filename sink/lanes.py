@@ -89,8 +89,8 @@ class ScanLane(Protocol):
         """Forget a partition."""
         ...
 
-    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
-        """Begin the base anew if another broker leads: replicas are cleaned independently, halves don't add up."""
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
+        """Begin the base anew if another replica leads, or did: they are cleaned independently, halves don't add up."""
         ...
 
     def step(self, timeout_s: float) -> None:

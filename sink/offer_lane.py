@@ -104,12 +104,12 @@ class OfferLane:
         if self._own is not None:
             self._own.remove(tp)
 
-    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Begin the base anew: replicas are cleaned independently, halves of two don't add up."""
         if self._own is not None:
-            self._own.leader_moved(tp, leader)
+            self._own.leader_moved(tp, leader, epoch)
             return
-        start_again(self._board, tp, leader)
+        start_again(self._board, tp, leader, epoch)
 
     def step(self, timeout_s: float) -> None:
         """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers."""

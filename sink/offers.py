@@ -48,6 +48,7 @@ class RangeTask:
     best_effort: bool
     run: str
     compression_level: int | None = None
+    epoch: int = -1
     object_size: int = 64 << 20
     block_size: int = 256 << 10
     give_up_s: float = 300.0
@@ -88,7 +89,7 @@ class TopicGoneError(PermanentError):
 
 
 class LeaderMovedError(TransientError):
-    """Another broker leads the partition now: its base starts again, and this range is of no use."""
+    """Another replica leads, or did in between: its base starts again, and this range is of no use."""
 
 
 def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
@@ -131,7 +132,7 @@ class _Reading:
             hurry_survey=self._topic_gone,
             a_range=True,
         )
-        base = Base(start=task.low, end=task.high, leader=task.leader)
+        base = Base(start=task.low, end=task.high, leader=task.leader, epoch=task.epoch)
         self._track = Track(
             key=task.key,
             topic=task.topic,
@@ -171,8 +172,11 @@ class _Reading:
             base = self._track.scan.base
             if self._gone:
                 raise TopicGoneError(f"{task.place}: the topic is gone", remedy="nothing: its base is not needed")
-            if base.leader != task.leader:
-                raise LeaderMovedError(f"{task.place}: broker {base.leader} leads now, no longer {task.leader}")
+            if base.floor > 1:  # it was begun anew
+                raise LeaderMovedError(
+                    f"{task.place}: broker {base.leader} leads now in epoch {base.epoch},"
+                    f" broker {task.leader} led in epoch {task.epoch}"
+                )
             if not lane.busy:
                 return
             if self._board.roller.bytes >= task.object_size:

@@ -349,8 +349,8 @@ class Pipeline:
                 # again each time: so much is always read as a usual response expands to.
                 self._board.room = max(OUTPUT_LIMIT, self._policy.memory_budget - self._held)
                 tail.step(0.0 if base.busy else _IDLE_POLL_S if self._board.tracks else _SCAN_POLL_S)
-                for tp, leader in tail.moved:
-                    base.leader_moved(tp, leader)
+                for tp, leader, epoch in tail.moved:
+                    base.leader_moved(tp, leader, epoch)
                 tail.moved.clear()
                 base.step(_SCAN_POLL_S)
             else:
@@ -493,7 +493,13 @@ class Pipeline:
                 head_mono=asked,
                 head_offset=bounds.end,
                 scan=BaseScan(
-                    Base(start=min(bounds.start, bounds.end), end=bounds.end, leader=bounds.leader), **promise
+                    Base(
+                        start=min(bounds.start, bounds.end),
+                        end=bounds.end,
+                        leader=bounds.leader,
+                        epoch=bounds.leader_epoch,
+                    ),
+                    **promise,
                 ),
                 retention_s=retention_s,
             )
@@ -511,8 +517,8 @@ class Pipeline:
             skew=state.skew(key),
             recorded=before,
         )
-        if not before.base.complete and before.base.leader != bounds.leader:
-            track.scan.start_again(leader=bounds.leader, start=bounds.start)
+        if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):
+            track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return track
 
     def _away_s(self, key: PartitionKey) -> float:

@@ -149,7 +149,23 @@ class BaseScan:
             self._base = replace(self._base, void=(*self._base.void, self._chunk.attempt))
             self._chunk = None
 
-    def start_again(self, *, leader: int, start: int) -> None:
+    def led_by(self, leader: int, epoch: int) -> bool:
+        """Take in who leads; return whether the replica that the base is read from has led all the time.
+
+        Each leader has an epoch of its own. So where the same broker leads in the next one, none has led in between (a
+        controller raises the epoch for other reasons as well). Two later, another one may have, and this broker may
+        have got another log from it: its disk was replaced.
+        """
+        base = self._base
+        if leader != base.leader:
+            return False
+        if epoch > base.epoch + 1 and base.epoch >= 0:
+            return False
+        if epoch > base.epoch and not base.complete:
+            self._base = replace(base, epoch=epoch)
+        return True
+
+    def start_again(self, *, leader: int, epoch: int, start: int) -> None:
         """Begin from the top because the log is now read from another replica; nothing read so far counts."""
         if self._base.complete:
             return
@@ -159,6 +175,7 @@ class BaseScan:
             self._base,
             start=min(max(start, self._base.start), self._base.end),
             leader=leader,
+            epoch=epoch,
             attempts=attempts,
             floor=attempts + 1,
             done=(),

@@ -31,7 +31,7 @@ class _Empty:
 
 
 class TailLane:
-    """Reads tails. `moved` collects the partitions whose leader changed, for the base lane.
+    """Reads tails. `moved` collects the partitions whose leader changed, with it and its epoch, for the base lane.
 
     `patience_s` is how long an open transaction may hold a partition back before that is a trouble.
     """
@@ -46,7 +46,7 @@ class TailLane:
         self._empty: dict[TopicPartition, _Empty] = {}
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
-        self.moved: list[tuple[TopicPartition, int]] = []
+        self.moved: list[tuple[TopicPartition, int, int]] = []
 
     def hanging(self) -> frozenset[TopicPartition]:
         """Return the partitions that an open transaction holds back for too long; for any thread."""
@@ -214,7 +214,7 @@ class TailLane:
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.LEADER_MOVED:
-                self.moved.append((tp, fault.new_leader))
+                self.moved.append((tp, fault.new_leader, fault.new_epoch))
             case FaultKind.OUT_OF_RANGE:
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case _:

@@ -49,12 +49,12 @@ def end_empty(board: Board, tp: TopicPartition) -> bool:
     return scan.base.complete
 
 
-def start_again(board: Board, tp: TopicPartition, leader: int) -> bool:
-    """Begin a base anew if another broker leads: replicas are cleaned independently, halves of two don't add up."""
+def start_again(board: Board, tp: TopicPartition, leader: int, epoch: int) -> bool:
+    """Begin a base anew if another replica leads: they are cleaned independently, halves of two don't add up."""
     track = board.tracks.get(tp)
-    if track is None or track.scan.base.complete or leader < 0 or leader == track.scan.base.leader:
+    if track is None or track.scan.base.complete or leader < 0 or track.scan.led_by(leader, epoch):
         return False
     _LOG.warning("leader moved, the base is to be read again", topic=tp.topic, partition=tp.partition)
     board.adopted.pop(track.key, None)
-    track.scan.start_again(leader=leader, start=track.log_start)
+    track.scan.start_again(leader=leader, epoch=epoch, start=track.log_start)
     return True

@@ -114,11 +114,11 @@ class WorkerLane:
         self._ended.pop(tp, None)
         self._board.trouble.pop(_trouble(tp), None)
 
-    def leader_moved(self, tp: TopicPartition, leader: int) -> None:
+    def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
         """Begin the base anew."""
         if tp not in self._waiting:
-            self._own.leader_moved(tp, leader)
-        elif start_again(self._board, tp, leader):
+            self._own.leader_moved(tp, leader, epoch)
+        elif start_again(self._board, tp, leader, epoch):
             self._drop(tp)
 
     def step(self, timeout_s: float) -> None:
@@ -161,6 +161,7 @@ class WorkerLane:
             topic=tp.topic,
             floor=base.floor,
             leader=base.leader,
+            epoch=base.epoch,
             low=low,
             high=high,
             opening=opening,

@@ -127,6 +127,7 @@ def _task(state: Generation, key: PartitionKey, pace: Pace, run: str) -> RangeTa
         topic=topic.name,
         floor=base.floor,
         leader=base.leader,
+        epoch=base.epoch,
         low=base.start,
         high=base.end,
         opening=state.opening,

@@ -37,6 +37,7 @@ class Log:
     end: int = 0
     start: int = 0
     leader: int = 1
+    epoch: int = 1
     faults: list[FetchFault] = field(default_factory=list)
     spoilt: bool = False
     sources: list[ScriptedSource] = field(default_factory=list)
@@ -100,6 +101,7 @@ class Log:
                 at=now,
                 log_start_offset=self.start,
                 leader_id=self.leader,
+                leader_epoch=self.epoch,
                 drained=not records,
             )
         ]

@@ -131,7 +131,8 @@ class Base:
     Chunks are read from high to low, each by a numbered attempt. `done` are the ranges whose attempt succeeded,
     ascending and merged; `open` are attempts under way at this entry as (from, to, attempt). A part counts only if its
     attempt is at least `floor` (raised when the leader moved and all starts again) and not in `void`.
-    `leader` is the broker that the base is read from, `done_at` the store's time when the last chunk was done.
+    `leader` is the broker that the base is read from, `epoch` the leader epoch in which it was last seen to lead (-1:
+    not known), `done_at` the store's time when the last chunk was done.
     """
 
     start: int
@@ -143,6 +144,7 @@ class Base:
     open: tuple[tuple[int, int, int], ...] = ()
     void: tuple[int, ...] = ()
     done_at: int | None = None
+    epoch: int = -1
 
     @property
     def complete(self) -> bool:

@@ -253,6 +253,8 @@ def _dump_position(position: Position) -> JsonObject:
         document["void"] = list(base.void)
     if base.done_at is not None:
         document["done_at"] = base.done_at
+    if base.epoch >= 0:
+        document["epoch"] = base.epoch
     written: JsonObject = {
         "offset": position.offset,
         "epoch": position.epoch,
@@ -516,6 +518,7 @@ def _load_position(document: object, where: str) -> Position:
         open=tuple(_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
         void=_ints(inner.take("void", list, ()), None, where),
         done_at=inner.take("done_at", int, None),
+        epoch=inner.take("epoch", int, -1),
     )
     inner.end()
     position = Position(

@@ -18,7 +18,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """Where a log begins and ends, as offsets, and the id of the broker that leads it.
+    """Where a log begins and ends, as offsets, the id of the broker that leads it, and its epoch (-1: not known).
 
     `end` is the last stable offset under read_committed; `end_epoch` is the leader epoch of the record before it.
     """
@@ -27,6 +27,7 @@ class LogBounds:
     end: int
     end_epoch: int
     leader: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,8 @@ class FaultKind(Enum):
     """The principal may not read the topic. Said once, tried again at intervals."""
 
     LEADER_MOVED = "leader_moved"
-    """For information: another broker leads now. Comes before anything that was fetched from the new leader."""
+    """For information: another broker leads now, or the same one after another may have led. Comes before anything that
+    was fetched from the new leader."""
 
     TRANSIENT = "transient"
     """For information: could not be read; tried again with backoff. Said once per incident."""

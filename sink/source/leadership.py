@@ -100,12 +100,14 @@ def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now
     if 0 <= epoch < part.leader_epoch:
         assignment.want_metadata(now + STALE_RETRY)
         return
-    if leader != part.leader:
+    # Each leader has an epoch of its own: two epochs later another broker may have led in between.
+    returned = leader == part.leader and epoch > part.leader_epoch + 1 and part.leader_epoch >= 0
+    if leader != part.leader or returned:
         if part.leader >= 0:
             assignment.tell(
                 part,
                 FaultKind.LEADER_MOVED,
-                f"the leader of {part} moved from broker {part.leader} to {leader}",
+                f"the leader of {part} moved from broker {part.leader} to {leader}, epoch {epoch}",
                 now,
                 old_leader=part.leader,
                 new_leader=leader,

@@ -72,8 +72,10 @@ class Lookups:
         starts = await self.offsets(list(ends), wire.EARLIEST, deadline, missing)
         leaders = await self.leaders(list(starts), deadline, missing)
         found = {
-            tp: LogBounds(start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader)
-            for tp, (leader, _) in leaders.items()
+            tp: LogBounds(
+                start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader, leader_epoch=epoch
+            )
+            for tp, (leader, epoch) in leaders.items()
         }
         return found, missing
 

@@ -402,7 +402,7 @@ MISTAKES = (
     Mistake(
         name="a worker goes on with another leader",
         file="sink/offers.py",
-        old="            if base.leader != task.leader:\n",
+        old="            if base.floor > 1:  # it was begun anew\n",
         new="            if base.leader < 0:\n",
     ),
     Mistake(
@@ -426,8 +426,8 @@ MISTAKES = (
     Mistake(
         name="what workers read from the old leader is taken",
         file="sink/worker_lane.py",
-        old="        elif start_again(self._board, tp, leader):\n            self._drop(tp)\n",
-        new="        else:\n            start_again(self._board, tp, leader)\n",
+        old="        elif start_again(self._board, tp, leader, epoch):\n            self._drop(tp)\n",
+        new="        else:\n            start_again(self._board, tp, leader, epoch)\n",
     ),
     Mistake(
         name="a snapshot forgets a taint",
@@ -440,6 +440,12 @@ MISTAKES = (
         file="avro/backup_avro/snapshot.py",
         old="{key: state.restated(key) for key in state.positions}",
         new="dict(state.positions)",
+    ),
+    Mistake(
+        name="a base goes on with a leader that another one had replaced",
+        file="sink/scan.py",
+        old="        if epoch > base.epoch + 1 and base.epoch >= 0:\n",
+        new="        if epoch > base.epoch + 1000 and base.epoch >= 0:\n",
     ),
     Mistake(
         name="the store's clock alone says how long nobody read",

@@ -9,7 +9,7 @@ from backup_avro.chain import Kind, PartitionKey
 from backup_avro.chain_json import decode_entry
 from backup_avro.fold import Generation
 from simulation.comparing import ViolationError
-from simulation.log import Partition
+from simulation.log import Partition, Record
 from simulation.network import Weather
 from simulation.patching import DELETE_RETENTION_S
 from simulation.world import PAIR, Plan, World
@@ -266,6 +266,43 @@ def covering_objects_are_stolen(seed: int) -> World:
     return stage.world
 
 
+class _ComesBack(Partition):
+    """Its leader loses its disk, follows another for a moment, and leads again, just before `below` is first read."""
+
+    below = -1
+
+    def readable(self, replica: int, low: int, count: int) -> list[Record]:
+        """Hand out what the broker has by then."""
+        if 0 <= low < self.below:
+            self.below = -1
+            self.come_back()
+        return super().readable(replica, low, count)
+
+
+def a_leader_comes_back_with_another_log(seed: int) -> World:
+    """Its cleaner had forgotten a tombstone and what that deleted. The replica that it copies has both.
+
+    The chunk in which the tombstone was is read from the one, what it deleted from the other.
+    """
+    stage = Stage(seed, "t")
+    world, plain = stage.world, stage.logs["t"]
+    log = _ComesBack(plain.topic_id, 0, _RETENTION_S)
+    stage.logs["t"] = world.cluster.partitions[plain.topic_id, 0] = log
+    deleted = log.append(_DELETED, 1).offset
+    stage.write("t", 60)
+    tombstone = log.append(_DELETED, None).offset
+    stage.write("t")
+    cleaned = log.replicas[log.leader]
+    cleaned.cleaned = log.end
+    for offset in (deleted, tombstone):
+        cleaned.records.pop(offset)
+    log.below = 30
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    demand(log.below < 0, "the leader never moved: this history shows nothing")
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -275,4 +312,5 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a person asks in spite of a pause": asked_in_spite_of_a_pause,
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,
+    "a leader comes back with another log": a_leader_comes_back_with_another_log,
 }

@@ -100,6 +100,7 @@ class _Spot:
     epoch: int
     topic_id: str | None
     leader: int = -1
+    leader_epoch: int = -1
     resting: bool = False
     unknown: bool = False
 
@@ -120,7 +121,7 @@ class Source:
         self._spots[tp] = spot
         partition = self._partition(tp, spot)
         if partition is not None:
-            spot.leader = partition.leader
+            spot.leader, spot.leader_epoch = partition.leader, partition.epoch
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         """Go elsewhere."""
@@ -154,8 +155,10 @@ class Source:
         starts = self._ask(list(ends), lambda partition: (partition.start, partition.epoch))
         leaders = self._ask(list(starts), lambda partition: (partition.leader, partition.epoch))
         found = {
-            tp: LogBounds(start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader)
-            for tp, (leader, _) in leaders.items()
+            tp: LogBounds(
+                start=starts[tp][0], end=ends[tp][0], end_epoch=ends[tp][1], leader=leader, leader_epoch=epoch
+            )
+            for tp, (leader, epoch) in leaders.items()
         }
         return found, {tp: "no leader" for tp in tps if tp not in found}
 
@@ -229,7 +232,8 @@ class Source:
                     events.append(_fault(tp, FaultKind.UNKNOWN_TOPIC, now, spot.offset))
                 continue
             spot.unknown = False
-            if spot.leader != partition.leader:
+            returned = spot.leader == partition.leader and partition.epoch > spot.leader_epoch + 1
+            if spot.leader != partition.leader or returned:
                 if spot.leader != -1:
                     events.append(
                         _fault(
@@ -239,10 +243,13 @@ class Source:
                             spot.offset,
                             old_leader=spot.leader,
                             new_leader=partition.leader,
+                            old_epoch=spot.leader_epoch,
+                            new_epoch=partition.epoch,
                         )
                     )
-                spot.leader = partition.leader
+                spot.leader, spot.leader_epoch = partition.leader, partition.epoch
                 continue
+            spot.leader_epoch = partition.epoch
             fault = self._check(tp, spot, partition, now)
             if fault is not None:
                 spot.resting = True

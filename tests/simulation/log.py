@@ -154,6 +154,15 @@ class Partition:
         self.epochs.append((self.epoch, self.end))
         self.wake()
 
+    def come_back(self) -> None:
+        """Another replica leads for a moment, from which the leader, whose disk was replaced, copies all."""
+        there = self.replicas[3 - self.leader]
+        self.move()
+        self.replicas[3 - self.leader] = Replica(
+            records=dict(there.records), horizons=dict(there.horizons), cleaned=there.cleaned
+        )
+        self.move()
+
     def learn(self) -> None:
         """The leader knows all."""
         self.known = None

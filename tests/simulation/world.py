@@ -90,6 +90,7 @@ class Plan:
     store_outage: float = 0.0
     broker_outage: float = 0.0
     leader_move: float = 0.0
+    come_back: float = 0.0
     leaderless: float = 0.0
     cut: float = 0.0
     recreate: float = 0.0
@@ -222,6 +223,7 @@ class World:
             store_outage=some(0.02),
             broker_outage=some(0.02),
             leader_move=some(0.03) or some(0.3, 0.2),
+            come_back=some(0.15, 0.2),
             leaderless=some(0.03),
             cut=some(0.01, 0.2),
             recreate=some(0.01, 0.2),
@@ -593,6 +595,14 @@ class World:
             if partition.known is not None:
                 self._count("late end")
                 self.runtime.at(self.runtime.now + 0.2 + 2.8 * rng.random(), partition.learn)
+        if partitions and self._chance(plan.come_back):
+            partition = rng.choice(partitions)
+            if not partition.leaderless:
+                self.say(
+                    f"leader of {partition.topic_id[-2:]}-{partition.number} moves and comes back with another log"
+                )
+                self._count("came back")
+                partition.come_back()
         if partitions and self._chance(plan.leaderless):
             partition, seconds = rng.choice(partitions), rng.choice((2, 20, 60)) * rng.random()
             leader = rng.choice((1, 2))

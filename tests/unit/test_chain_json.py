@@ -60,6 +60,7 @@ BASES = st.builds(
     open=st.lists(st.tuples(INT, INT, INT), max_size=2).map(tuple),
     void=st.lists(INT, max_size=3).map(tuple),
     done_at=st.none() | AT,
+    epoch=INT,
 )
 POSITIONS = st.builds(Position, offset=INT, epoch=INT, head_at=AT, log_start=INT, base=BASES, skew=st.none() | INT)
 PARTS = st.builds(

@@ -71,7 +71,7 @@ def test_what_is_known_is_returned_and_what_is_not_is_named() -> None:
     """No partition waits for another one, and what nobody answers for has no bounds at all."""
     brokers = Brokers(4, leaderless=[2], refusing=[3])
     found, missing = asyncio.run(brokers.bounds(parts(4), clock.now() + 30))
-    assert found == dict.fromkeys(parts(2), LogBounds(start=7, end=100, end_epoch=-1, leader=1))
+    assert found == dict.fromkeys(parts(2), LogBounds(start=7, end=100, end_epoch=-1, leader=1, leader_epoch=5))
     assert missing == {TopicPartition("t", 2): "no leader", TopicPartition("t", 3): wire.error_name(6)}
     assert brokers.slept < 1
 

@@ -412,8 +412,11 @@ def test_what_a_slow_attempt_stored_is_not_offered(bench: Bench, monkeypatch: py
 def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
     """Another leader, no answer, no topic: each has its error."""
     bench.claim()
-    with pytest.raises(LeaderMovedError, match="broker 1 leads now, no longer 7"):
+    with pytest.raises(LeaderMovedError, match="broker 1 leads now in epoch 1, broker 7 led"):
         read(bench, 0, 100, leader=7)
+    returned = Log(epoch=9, offsets=list(range(100)), end=100)
+    with pytest.raises(LeaderMovedError, match="broker 1 leads now in epoch 9, broker 1 led in epoch 7"):
+        read(bench, 0, 100, log=returned, epoch=7)
     quiet = Log(quiet=True, offsets=list(range(100)), end=100)
     with pytest.raises(TransientError, match=r"nothing was read for 0 s: the brokers send nothing"):
         read(bench, 0, 100, log=quiet, give_up_s=0.05)

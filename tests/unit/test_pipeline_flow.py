@@ -13,14 +13,15 @@ from chains import PAIR, key, topic
 from doubles import Event, ScriptedSource, fetched
 from pipelines import QUICK, T0, Bench, through
 
-from backup_avro.chain import Entry, Kind
+from backup_avro.chain import Base, Entry, Kind
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
+from sink.newcomers import Newcomer
 from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase, Pipeline
 from sink.source.errors import ClusterTransientError
-from sink.source.fetched import AtHead, FaultKind, FetchFault, TopicPartition
+from sink.source.fetched import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 
 
@@ -279,6 +280,51 @@ def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
     state = bench.until(through(40))
     assert state.positions[key()].base.leader == 2
     assert bench.stored(state) == list(range(40))
+
+
+@pytest.mark.parametrize(("epoch", "floor"), [(2, 1), (3, 2)])
+def test_a_leader_that_comes_back_starts_the_base_again(bench: Bench, epoch: int, floor: int) -> None:
+    """Two epochs later another broker may have led in between, and this one may have its log. One later, none has."""
+    bench.log.append(*range(40))
+    plain = bench.log.answer
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        if source is not bench.log.sources[0] and source.positions.get(T0, 0) >= 20:
+            bench.log.epoch = epoch
+        return plain(source)
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    bench.start()
+    state = bench.until(through(40))
+    base = state.positions[key()].base
+    assert (base.leader, base.epoch, base.floor) == (1, epoch, floor)
+    assert bench.stored(state) == list(range(40))
+
+
+def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: Bench) -> None:
+    """The chain says in which epoch the base was read."""
+    bench.log.append(*range(40))
+    first = bench.start()
+    bench.until(through(40))
+    first.drain()
+    assert first.join(5.0)
+    state = bench.chain()
+    (before,) = state.positions.values()
+    for led, floor in ((1, 1), (2, 1), (3, 2)):
+        state.positions[key()] = replace(before, base=Base(start=0, end=40, leader=1, epoch=1))
+        bounds = LogBounds(start=0, end=40, end_epoch=1, leader=1, leader_epoch=led)
+        again = Pipeline(
+            writer=ChainWriter(bench.store, state, "a-1", stop=bench.abort),
+            store=bench.store,
+            cluster=bench.cluster,
+            open_source=bench.log.open,
+            transcoder=ReferenceTranscoder(),
+            policy=QUICK,
+            abort=bench.abort,
+        )
+        track = again._track(T0, Newcomer(topic=topic(), bounds=bounds, asked=clock.now()))
+        assert track.scan.base.floor == floor
+        assert track.scan.base.epoch == led
 
 
 def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:

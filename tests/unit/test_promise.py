@@ -103,7 +103,7 @@ def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
     board = _board(end)
     takings.end_empty(cast("Any", board), _PLACE)
     before = board.track.scan.base
-    assert not takings.start_again(cast("Any", board), _PLACE, leader)
+    assert not takings.start_again(cast("Any", board), _PLACE, leader, -1)
     assert board.track.scan.base is before
 
 
@@ -111,7 +111,7 @@ def test_a_new_leader_begins_anew() -> None:
     """At today's log start; what was waiting to be committed is let go."""
     board = _board(10)
     board.adopted[board.track.key] = [object()]
-    assert takings.start_again(cast("Any", board), _PLACE, 2)
+    assert takings.start_again(cast("Any", board), _PLACE, 2, -1)
     base = board.track.scan.base
     assert (base.leader, base.start, base.done, board.adopted) == (2, 3, (), {})
-    assert not takings.start_again(cast("Any", board), TopicPartition("t", 1), 3)
+    assert not takings.start_again(cast("Any", board), TopicPartition("t", 1), 3, -1)

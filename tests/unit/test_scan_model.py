@@ -173,7 +173,7 @@ def test_a_moved_leader_starts_all_again() -> None:
     begin(it)
     it.give_up()
     begin(it)
-    it.start_again(leader=2, start=40)
+    it.start_again(leader=2, epoch=-1, start=40)
     base = it.base
     assert (base.leader, base.start, base.done, base.open, base.void) == (2, 40, (), (), ())
     assert not any(base.counts(attempt) for attempt in (1, 2, 3))
@@ -182,10 +182,40 @@ def test_a_moved_leader_starts_all_again() -> None:
     assert it.base.counts(4)
 
 
+@pytest.mark.parametrize(
+    ("leader", "epochs", "goes_on"),
+    [
+        pytest.param(1, (5, 5), True, id="nothing happened"),
+        pytest.param(1, (5, 6, 7), True, id="its epoch was raised, and again"),
+        pytest.param(1, (5, 7), False, id="another one may have led in between"),
+        pytest.param(1, (5, 6, 4), True, id="an older view"),
+        pytest.param(1, (-1, 9), True, id="nothing was known"),
+        pytest.param(1, (5, -1), True, id="the cluster does not tell"),
+        pytest.param(2, (5, 6), False, id="another broker"),
+    ],
+)
+def test_whether_one_replica_has_led_all_the_time(leader: int, epochs: tuple[int, ...], *, goes_on: bool) -> None:
+    """Each leader has an epoch of its own."""
+    it = scan(100)
+    for epoch in epochs[:-1]:
+        assert it.led_by(1, epoch)
+    assert it.led_by(leader, epochs[-1]) == goes_on
+    assert it.base.epoch == max(epochs if goes_on else epochs[:-1])
+
+
+def test_a_done_base_keeps_its_epoch() -> None:
+    """What is done changes no more."""
+    it = scan(0)
+    it.led_by(1, 5)
+    it.begin(now=0.0, at=1)
+    assert it.led_by(1, 6)
+    assert it.base.epoch == 5
+
+
 def test_a_leader_that_moves_before_the_first_attempt() -> None:
     """The floor rises all the same: an entry that changes the range must show that all starts again."""
     it = scan(100)
-    it.start_again(leader=2, start=0)
+    it.start_again(leader=2, epoch=-1, start=0)
     assert (it.base.floor, it.base.attempts) == (2, 1)
     assert begin(it).attempt == 2
 
@@ -195,14 +225,14 @@ def test_a_done_base_does_not_start_again() -> None:
     it = scan(0)
     it.begin(now=0.0, at=1)
     before = it.base
-    it.start_again(leader=2, start=0)
+    it.start_again(leader=2, epoch=-1, start=0)
     assert it.base == before
 
 
 def test_the_start_is_never_beyond_the_end() -> None:
     """When all of the base was deleted meanwhile."""
     it = scan(100)
-    it.start_again(leader=2, start=500)
+    it.start_again(leader=2, epoch=-1, start=500)
     assert (it.base.start, it.begin(now=0.0, at=5)) == (100, None)
     assert it.base.complete
 
@@ -301,7 +331,7 @@ def fault(it: BaseScan, kind: str) -> BaseScan:
     if kind == "restart":
         return scan(0, base=it.base, limit_s=RETENTION / 4)
     if kind == "leader":
-        it.start_again(leader=it.base.leader + 1, start=0)
+        it.start_again(leader=it.base.leader + 1, epoch=-1, start=0)
     else:
         it.give_up()
     return it

@@ -122,6 +122,12 @@ def test_directed_histories() -> None:
             "a machine's clock hides an absence, seed 1: ",
             id="the machine's clock alone does",
         ),
+        pytest.param(
+            "from sink.scan import BaseScan\n"
+            "BaseScan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
+            "a leader comes back with another log, seed 1: ",
+            id="a base names a broker, not its epoch",
+        ),
     ],
 )
 def test_a_directed_history_can_fail(mistake: str, said: str) -> None:

@@ -373,6 +373,25 @@ def test_the_answer_names_a_newer_leader() -> None:
     assert rig.part().leader == 2
 
 
+def test_a_leader_that_may_have_come_back_is_told() -> None:
+    """Two epochs later another broker may have led in between; one later the same one has gone on."""
+    rig = Rig()
+    rig.part().end = 5
+    take_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
+    assert (rig.assignment.take_events(), rig.part().end) == ([], 5)
+    take_views(rig.assignment, [view((1, 6), (1, 3), (1, 3))], rig.now)
+    (moved,) = rig.assignment.take_events()
+    assert isinstance(moved, FetchFault)
+    assert (moved.kind, moved.old_leader, moved.new_leader, moved.old_epoch, moved.new_epoch) == (
+        FaultKind.LEADER_MOVED,
+        1,
+        1,
+        4,
+        6,
+    )
+    assert rig.part().end == -1
+
+
 def test_a_refused_fetch() -> None:
     """A top-level error hands out nothing and ends the session."""
     rig = Rig()
