@@ -275,3 +275,24 @@ def test_a_partial_clearing_can_be_followed_by_another(store: MemoryStore, backu
     assert data(store) == set()
     kinds = [entry.kind for entry, _ in ChainReader(store, PAIR).entries(1, 1, backup.writer.state.seq)]
     assert kinds[-4:] == [Kind.CLEARING, Kind.CLEARED] * 2
+
+
+def test_large_objects_are_read_back_in_pieces(
+    store: MemoryStore, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four readers with a merged object each would take more than all that an instance is given."""
+    monkeypatch.setattr("sink.confirm._PIECE", 100)
+    lengths = []
+    plain = store.get
+
+    def get(name: str, **cut: int) -> bytes:
+        data = plain(name, **cut)  # type: ignore[arg-type]
+        lengths.append(len(data))
+        return data
+
+    store.get = get  # type: ignore[method-assign]  # looked at
+    assert confirm_objects(store, backup.writer.state, read_back=True) == 3
+    assert max(lengths) == 100
+    item = list(backup.writer.state.objects.values())[1]
+    store.objects[item.key] = store.objects[item.key][:-1] + b"\x00"
+    assert lost(store, backup.writer.state, read_back=True)[0] == item
