@@ -325,7 +325,8 @@ class Instance:
         _LOG.info("reading", generation=number)
 
     def _complete(self, number: int, *, ask_brokers: bool) -> None:
-        try:  # not between commits, because brokers may take their time
+        try:  # not between commits, because brokers may take their time, and a terabyte takes hours to be read back
+            self._tasks.read_back(number)
             cut = self._tasks.prove_cuts(number) if ask_brokers else frozenset()
         except TransientError as error:
             _LOG.warning("cannot look whether all is covered, trying again", generation=number, error=str(error))

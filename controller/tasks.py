@@ -32,13 +32,15 @@ from sink.chain.releases import ReleaseReader
 from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
-from sink.confirm import CoverLostError, ObjectLostError, confirm_objects, lost_objects, needed_part
+from sink.confirm import CoverLostError, ObjectLostError, ReadBack, confirm_objects, lost_objects, needed_part
 from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 
 _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
 _LONGEST_REST_S = 60.0
+_LITTLE = 256 << 20
+"""Bytes that may be read back while commits wait: a few seconds."""
 _COUNTED = 10
 """More failures don't make the rest longer: a pin that nobody can read may stand in the way for years."""
 
@@ -124,6 +126,7 @@ class Tasks:
         self._identity = identity
         self._opening = opening
         self._read_back = read_back
+        self._done_reading: dict[int, ReadBack] = {}
         self._publish = publish
         self._stop = stop
         self._before_seal = before_seal
@@ -206,6 +209,27 @@ class Tasks:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         return frozenset(found)
 
+    def read_back(self, number: int) -> None:
+        """Read back what generation `number` has stored, until so little is left that commits may wait for it.
+
+        Does nothing for a store that checks checksums itself. What is wrong is found, and said, by `complete`. Raises
+        the store's errors; what was read until then is not read again.
+        """
+        if not self._read_back:
+            return
+        done = self._done_reading.setdefault(number, ReadBack(self._store))
+        before = None
+        while not self._stop.is_set():
+            mine = next((g for g in self._generations() if g.number == number), None)
+            items = [] if mine is None else done.left(mine)
+            size = sum(item.bytes for item in items)
+            # What is stored meanwhile is less each time, unless the store is slower than the log, or bytes are wrong.
+            if size <= _LITTLE or (before is not None and size > before / 2):
+                return
+            _LOG.info("reading back what was stored", generation=number, objects=len(items), bytes=size)
+            done.ahead(items, self._stop)
+            before = size
+
     def complete(self, writer: ChainWriter, cut: frozenset[Shortfall] = frozenset()) -> None:
         """Append COMPLETE if nothing stands in the way any more, with topics listed and all chains read just now.
 
@@ -226,12 +250,15 @@ class Tasks:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
             return
         try:
-            count = confirm_objects(self._store, mine, read_back=self._read_back)
+            count = confirm_objects(
+                self._store, mine, read_back=self._read_back, done=self._done_reading.get(mine.number)
+            )
         except ObjectLostError as error:
             # It would be the same at every try, and nobody else builds as long as this one may become complete.
             _LOG.error("can't become complete, another generation is needed", generation=mine.number, error=str(error))
             writer.append(tainted_entry(_taints(mine, ((part, str(error.args[0])) for part in error.item.parts))))
             return
+        self._done_reading.pop(mine.number, None)
         writer.append(complete_entry(f"{len(mine.positions)} partitions read through, {count} objects confirmed"))
         _LOG.info("complete", generation=mine.number, partitions=len(mine.positions), objects=count)
         self._publish(Event.COMPLETE, generation=mine.number, chain_seq=mine.seq, details=heads.details(mine))

@@ -7,17 +7,22 @@ topics and partitions that come after COMPLETE nobody else would notice that it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from backup_avro import layout
-from backup_avro.chain import Part, StoredObject, sha256_hex
+from backup_avro.chain import Part, StoredObject
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from sink.object_store.base import ObjectMissingError, ObjectStore
 
 _READERS = 4
+_PIECE = 8 << 20
+"""Bytes of an object that a reader holds at once: a merged one may be larger than all that an instance is given."""
 _REMEDY = "the generation can't become complete and another one is built; find out what changes the bucket"
 
 
@@ -53,11 +58,56 @@ class CoverLostError(DamagedError):
         self.generation = generation
 
 
-def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -> int:
+class ReadBack:
+    """Which objects of one generation were read back, by key and SHA-256: nobody overwrites them, so once is enough.
+
+    Reading a terabyte takes hours, and whoever appends COMPLETE holds up commits. So it is done `ahead`, and little is
+    left then. Used by one thread at a time.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._sound: set[tuple[str, str]] = set()
+
+    def left(self, state: Generation) -> list[StoredObject]:
+        """Return what was not read back yet."""
+        return [item for item in state.objects.values() if (item.key, item.sha256) not in self._sound]
+
+    def ahead(self, items: Iterable[StoredObject], stop: threading.Event) -> None:
+        """Read objects back, until `stop`. What is wrong with one is left to `rest`: it may be merged away by then."""
+
+        def read(item: StoredObject) -> None:
+            if not stop.is_set():
+                with contextlib.suppress(ObjectLostError):
+                    self._read(item)
+
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
+            list(pool.map(read, items))
+
+    def rest(self, items: Iterable[StoredObject]) -> None:
+        """Read objects back. Raises ObjectLostError for the first one that is not what was sent."""
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
+            list(pool.map(self._read, items))
+
+    def _read(self, item: StoredObject) -> None:
+        digest = hashlib.sha256()
+        try:
+            for start in range(0, item.bytes, _PIECE):
+                digest.update(self._store.get(item.key, start=start, end=min(start + _PIECE, item.bytes)))
+        except ObjectMissingError as error:
+            raise ObjectLostError(item, f"{item.key} vanished while it was confirmed", remedy=_REMEDY) from error
+        if digest.hexdigest() != item.sha256:
+            raise ObjectLostError(
+                item, f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks"
+            )
+        self._sound.add((item.key, item.sha256))
+
+
+def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool, done: ReadBack | None = None) -> int:
     """Check presence and size of all objects by one listing; with `read_back` also their SHA-256. Return their number.
 
-    `read_back` is for stores that do not check a checksum when they take an object. Raises ObjectLostError naming the
-    first object that is missing or wrong.
+    `read_back` is for stores that do not check a checksum when they take an object; what is `done` is not read again.
+    Raises ObjectLostError naming the first object that is missing or wrong.
     """
     objects = list(state.objects.values())
     lost = _losses(store, state, objects)
@@ -65,8 +115,8 @@ def confirm_objects(store: ObjectStore, state: Generation, *, read_back: bool) -
         item, what = lost[0]
         raise ObjectLostError(item, f"generation {state.number}: {item.key} {what}", remedy=_REMEDY)
     if read_back:
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="confirm") as pool:
-            list(pool.map(lambda item: _read_back(store, item), objects))
+        reading = done or ReadBack(store)
+        reading.rest(reading.left(state))
     return len(objects)
 
 
@@ -121,14 +171,3 @@ def what_is_wrong(item: StoredObject, size: int | None) -> str | None:
     if size == item.bytes:
         return None
     return "is missing" if size is None else f"has {size} bytes instead of {item.bytes}"
-
-
-def _read_back(store: ObjectStore, item: StoredObject) -> None:
-    try:
-        data = store.get(item.key)
-    except ObjectMissingError as error:
-        raise ObjectLostError(item, f"{item.key} vanished while it was confirmed", remedy=_REMEDY) from error
-    if sha256_hex(data) != item.sha256:
-        raise ObjectLostError(
-            item, f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks"
-        )

@@ -1,11 +1,14 @@
 """Compression with a bound on what comes out. No stream format here allocates more than `limit` and a little.
 
+What comes out of a stream is in memory once, and a piece of it of at most `_PIECE` bytes a second time.
+
 Sizes are bytes. Everything that a library objects to becomes DamagedError, without the place: the caller knows it.
 All functions are safe to call from several threads; the native libraries work without the interpreter lock.
 """
 
 from __future__ import annotations
 
+import io
 import struct
 import threading
 import zlib
@@ -28,6 +31,9 @@ _SNAPPY_RATIO: Final = 22
 _LZ4_RATIO: Final = 255
 _ZSTD_RATIO: Final = 128 * 1024 // 3
 
+_PIECE: Final = 32 << 20
+"""Most that a library is to return at once. Smaller ones would take zstandard longer, which gets its input in steps."""
+
 # The header of Java's snappy streams: magic, version, oldest reader. Some producers write the two numbers in the
 # other byte order, so only the magic is looked at.
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -44,6 +50,27 @@ class _Contexts(threading.local):
 
 
 _contexts = _Contexts()
+
+
+class _Output:
+    """What comes out of a stream, piece by piece. Joining the pieces at the end would take their memory twice.
+
+    The buffer grows in place, and `getvalue` hands it over without a copy.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = io.BytesIO()
+        self.room = limit
+
+    def add(self, piece: bytes) -> None:
+        self.room -= len(piece)
+        if self.room < 0:
+            raise _too_much(self._limit)
+        self._buffer.write(piece)
+
+    def whole(self) -> bytes:
+        return self._buffer.getvalue()
 
 
 def _too_much(limit: int) -> TooLargeError:
@@ -75,25 +102,23 @@ def gunzip(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _unzip(data: bytes | memoryview, wbits: int, limit: int) -> bytes:
-    parts: list[bytes] = []
-    room = limit
+    out = _Output(limit)
     rest: bytes | memoryview = data
     while True:
         engine = zlib.decompressobj(wbits)
-        try:
-            part = engine.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise DamagedError(f"not a deflate stream: {error}") from error
-        if len(part) > room:
-            raise _too_much(limit)
-        if not engine.eof:
-            raise DamagedError("a deflate stream is cut short")
-        parts.append(part)
-        room -= len(part)
+        while not engine.eof:
+            try:
+                piece = engine.decompress(rest, min(out.room + 1, _PIECE))
+            except zlib.error as error:
+                raise DamagedError(f"not a deflate stream: {error}") from error
+            out.add(piece)
+            rest = engine.unconsumed_tail
+            if not (piece or rest or engine.eof):
+                raise DamagedError("a deflate stream is cut short")
         rest = engine.unused_data
         # A raw stream ends by itself, and some Avro writers leave pieces of a checksum after it.
         if not rest or wbits == _RAW_DEFLATE:
-            return part if len(parts) == 1 else b"".join(parts)
+            return out.whole()
 
 
 def snappy(data: bytes) -> bytes:
@@ -130,18 +155,15 @@ def unsnappy_stream(data: bytes | memoryview, limit: int) -> bytes:
     source = bytes(data)
     if not source.startswith(_XERIAL_MAGIC):
         return unsnappy(source, limit)
-    parts: list[bytes] = []
-    room = limit
+    out = _Output(limit)
     pos = len(_XERIAL_HEADER)
     while pos < len(source):
         end = pos + 4 + int.from_bytes(source[pos : pos + 4], "big")
         if end > len(source) or pos + 4 > len(source):
             raise DamagedError("a snappy stream is cut short")
-        part = unsnappy(source[pos + 4 : end], room, of=limit)
-        room -= len(part)
-        parts.append(part)
+        out.add(unsnappy(source[pos + 4 : end], out.room, of=limit))
         pos = end
-    return b"".join(parts)
+    return out.whole()
 
 
 def lz4_frame(data: bytes) -> bytes:
@@ -154,32 +176,31 @@ def lz4_frame(data: bytes) -> bytes:
 
 def unlz4_frame(data: bytes | memoryview, limit: int) -> bytes:
     """Decompress the LZ4 frames that fill `data`."""
-    parts: list[bytes] = []
-    room = limit
+    if not data:
+        raise DamagedError("an LZ4 frame is missing")
+    out = _Output(limit)
     rest = bytes(data)
     try:
         while rest:
             # The library would allocate at once whatever the frame's header claims.
             claimed = lz4.frame.get_frame_info(rest)["content_size"]
-            if claimed > min(room, _LZ4_RATIO * len(rest)):
+            if claimed > min(out.room, _LZ4_RATIO * len(rest)):
                 raise _too_much(limit)
             engine = lz4.frame.LZ4FrameDecompressor()
             # Where the ratio alone keeps the bound, the library may grow its buffer as it likes; else it is given
-            # the whole room at once.
-            bounded = _LZ4_RATIO * len(rest) > room
-            part = engine.decompress(rest, max_length=room + 1 if bounded else -1)
-            if len(part) > room:
-                raise _too_much(limit)
-            if not engine.eof:
-                raise DamagedError("an LZ4 frame is cut short")
-            parts.append(part)
-            room -= len(part)
+            # all that it may fill at once.
+            most = min(out.room + 1, _PIECE)
+            bounded = _LZ4_RATIO * len(rest) > most
+            out.add(engine.decompress(rest, max_length=most if bounded else -1))
+            while not engine.eof:
+                piece = engine.decompress(b"", max_length=min(out.room + 1, _PIECE))
+                if not piece and not engine.eof:
+                    raise DamagedError("an LZ4 frame is cut short")
+                out.add(piece)
             rest = engine.unused_data or b""
     except (RuntimeError, MemoryError, ValueError) as error:
         raise DamagedError(f"not an LZ4 frame: {error}") from error
-    if not parts:
-        raise DamagedError("an LZ4 frame is missing")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return out.whole()
 
 
 def zstd(data: bytes, level: int | None = None) -> bytes:
@@ -204,26 +225,22 @@ def unzstd(data: bytes | memoryview, limit: int) -> bytes:
                 return _contexts.decompressor.decompress(data, allow_extra_data=False)
             except zstandard.ZstdError:
                 pass  # several frames, or damage; the slow way tells
-        return _unzstd_stepwise(bytes(data), limit)
+        return _unzstd_stepwise(memoryview(data), limit)
     except zstandard.ZstdError as error:
         raise DamagedError(f"not a Zstandard frame: {error}") from error
 
 
-def _unzstd_stepwise(data: bytes, limit: int) -> bytes:
-    """Decompress frame by frame, in steps so small that what comes out of one can't pass the limit by much."""
-    parts: list[bytes] = []
-    room = limit
+def _unzstd_stepwise(data: memoryview, limit: int) -> bytes:
+    """Decompress frame by frame, in steps so small that not much comes out of one, or passes the limit."""
+    out = _Output(limit)
     pos = 0
     while pos < len(data):
         engine = _contexts.decompressor.decompressobj()
         while not engine.eof:
             if pos >= len(data):
                 raise DamagedError("a Zstandard frame is cut short")
-            step = data[pos : pos + max(512, room // _ZSTD_RATIO)]
-            part = engine.decompress(step)
+            step = data[pos : pos + max(512, min(out.room, _PIECE) // _ZSTD_RATIO)]
+            piece = engine.decompress(step)
             pos += len(step) - len(engine.unused_data)
-            room -= len(part)
-            if room < 0:
-                raise _too_much(limit)
-            parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+            out.add(piece)
+    return out.whole()

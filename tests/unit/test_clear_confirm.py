@@ -368,3 +368,24 @@ def test_what_nobody_restores_is_not_missed(store: MemoryStore) -> None:
     assert lost_objects(store, state, never) == []
     del store.objects[users.key]
     assert lost_objects(store, state, lambda: state) == [Loss(users, "is missing")]
+
+
+def test_large_objects_are_read_back_in_pieces(
+    store: MemoryStore, backup: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four readers with a merged object each would take more than all that an instance is given."""
+    monkeypatch.setattr("sink.confirm._PIECE", 100)
+    lengths = []
+    plain = store.get
+
+    def get(name: str, **cut: int) -> bytes:
+        data = plain(name, **cut)  # type: ignore[arg-type]
+        lengths.append(len(data))
+        return data
+
+    store.get = get  # type: ignore[method-assign]  # looked at
+    assert confirm_objects(store, backup.writer.state, read_back=True) == 3
+    assert max(lengths) == 100
+    item = list(backup.writer.state.objects.values())[1]
+    store.objects[item.key] = store.objects[item.key][:-1] + b"\x00"
+    assert lost(store, backup.writer.state, read_back=True)[0] == item

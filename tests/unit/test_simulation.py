@@ -97,7 +97,7 @@ def test_directed_histories() -> None:
     """What was thought out to break a promise keeps it."""
     told = run("--directed", "--seeds", "3")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "24 passed, 0 failed" in told.stdout
+    assert "27 passed, 0 failed" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_directed_history_can_fail(mistake: str, said: str) -> None:
     told = run("--directed", "--seeds", "1", code=mistake)
     assert told.returncode == 3, told.stdout + told.stderr
     assert said in told.stdout
-    assert "7 passed, 1 failed" in told.stdout
+    assert "8 passed, 1 failed" in told.stdout
 
 
 def test_threads_that_one_of_them_killed_are_let_go() -> None:

@@ -26,7 +26,9 @@ from sink.confirm import CoverLostError
 SPEC = TopicSpec("t")
 
 
-def tasks_of(backup: Backup, store: MemoryStore, *, stop: threading.Event) -> tuple[Tasks, list[Event]]:
+def tasks_of(
+    backup: Backup, store: MemoryStore, *, stop: threading.Event, read_back: bool = False
+) -> tuple[Tasks, list[Event]]:
     """The actions of whoever writes `backup`, and what they publish."""
     messages: list[Event] = []
     tasks = Tasks(
@@ -35,7 +37,7 @@ def tasks_of(backup: Backup, store: MemoryStore, *, stop: threading.Event) -> tu
         open_source=no_source,
         identity=Identity(pair=PAIR, instance="a", incarnation=backup.writer.state.holder, cluster_id=CLUSTER),
         opening=lambda _: OPENING,
-        read_back=False,
+        read_back=read_back,
         publish=lambda event, **_: messages.append(event),
         stop=stop,
     )
@@ -281,3 +283,68 @@ def test_a_cover_that_vanishes_while_it_is_looked_at_is_looked_for_again() -> No
     with pytest.raises(TransientError, match="generation 2 can't be read"):
         turn.tasks.seal(1, 2)
     assert not ChainReader(turn.store, PAIR).load(1).sealed
+
+
+def test_what_was_read_back_ahead_is_not_read_while_commits_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terabyte takes hours. Between commits only what came since is read, and the listing says what is there."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    for first in range(0, 30, 3):
+        one.commit(records("t", 0, range(first, first + 3)))
+    tasks, messages = tasks_of(one, store, stop=threading.Event(), read_back=True)
+
+    def reads(work: Callable[[], None]) -> set[str]:
+        store.log.clear()
+        work()
+        return {name for operation, name in store.log if operation == "get" and name.endswith(".avro")}
+
+    assert reads(lambda: tasks.read_back(1)) == set(), "so little is not worth it"
+    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    before = set(one.writer.state.objects)
+    assert reads(lambda: tasks.read_back(1)) == before
+    one.commit(records("t", 0, range(30, 33)))
+    assert reads(lambda: tasks.complete(one.writer)) == set(one.writer.state.objects) - before
+    assert Event.COMPLETE in messages
+    assert tasks._done_reading == {}, "it need not be remembered"
+
+
+def test_what_is_wrong_is_said_when_it_is_looked_at_between_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads ahead may meet what is merged away meanwhile, so it decides nothing, and does not try for ever."""
+    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    for first in range(0, 12, 3):
+        one.commit(records("t", 0, range(first, first + 3)))
+    bad, gone, *_ = one.writer.state.objects
+    store.objects[bad] = store.objects[bad][:-1] + b"\x00"
+    kept = store.objects.pop(gone)
+    tasks, messages = tasks_of(one, store, stop=threading.Event(), read_back=True)
+    tasks.read_back(1)
+    assert not one.writer.state.taints
+    store.objects[gone] = kept
+    tasks.complete(one.writer)
+    assert [taint.reason for taint in one.writer.state.taints.values()] == [
+        f"{bad} does not hold the bytes that were sent"
+    ]
+    assert messages == []
+
+
+def test_reading_back_ends_when_the_instance_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a generation that is not there has nothing to be read."""
+    monkeypatch.setattr("controller.tasks._LITTLE", 1)
+    store, stop = MemoryStore(), threading.Event()
+    one = Backup.claim(store, topics=[SPEC])
+    for first in range(0, 60, 3):
+        one.commit(records("t", 0, range(first, first + 3)))
+    tasks, _ = tasks_of(one, store, stop=stop, read_back=True)
+    tasks.read_back(7)
+    read = []
+
+    def ending(operation: str, name: str) -> None:
+        if operation == "get" and name.endswith(".avro"):
+            read.append(name)
+            stop.set()
+
+    store.before = ending
+    tasks.read_back(1)
+    assert 1 <= len(read) <= 4
