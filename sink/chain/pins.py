@@ -5,7 +5,7 @@ only: a listing that passed the new one's place before it was put still meets th
 
 What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
 the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
-can't be read counts as one that never ends: somebody may rely on it.
+can't be read counts as one that never ends: somebody may rely on it. Nobody can have put one under a name that is none.
 
 A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
 whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
@@ -106,7 +106,10 @@ def _listed(store: ObjectStore, pair: str) -> Iterator[Pin]:
     for item in list(store.list(prefix)):
         name = item.key.removeprefix(prefix)
         if "/" not in name and name.endswith(".json"):
-            yield _read(store, name.removesuffix(".json"), item.key)
+            if layout.is_name(name.removesuffix(".json")):
+                yield _read(store, name.removesuffix(".json"), item.key)
+            else:
+                _LOG.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
 
 
 def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
