@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backup_avro import layout
-from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, select
 from sink.chain.reader import ChainReader
@@ -65,7 +65,7 @@ def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
     """
     try:
         store.put_if_absent(restore_record.record_key(record.pair, record.id), restore_record.encode(record))
-    except RefusedError as error:
+    except OversizeError as error:
         return f"`tandem restore groups` can't go by this restore, it left no record: {error}"
     return None
 
