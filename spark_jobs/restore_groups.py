@@ -46,15 +46,18 @@ def list_restores(store: ObjectStore, pair: str) -> list[RestoreRecord]:
 
 
 def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
-    """Return one restore. ConfigError if there is none of that name that ended well."""
+    """Return one restore. ConfigError if there is none of that name that ended well; raises DamagedError."""
     key = restore_record.record_key(pair, restore)
     try:
-        return restore_record.decode(store.get(key), key)
+        record = restore_record.decode(store.get(key), key)
     except ObjectMissingError as error:
         raise ConfigError(
             f"pair {pair} has no restore {restore} that was verified",
             remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
         ) from error
+    if (record.pair, record.id) != (pair, restore):
+        raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}")
+    return record
 
 
 def leave(store: ObjectStore, record: RestoreRecord) -> str | None:

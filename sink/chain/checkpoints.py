@@ -70,12 +70,19 @@ def find(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None
 
 
 def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
-    """Return what became of a request, None as long as that is open."""
-    key = layout.outcome_key(request.pair, request.nonce)
+    """Return what became of a request, None as long as that is open. Raises errors of the store, DamagedError."""
     try:
-        return decode_outcome(store.get(key), key)
+        return _outcome(store, request.pair, request.nonce)
     except ObjectMissingError:
         return None
+
+
+def _outcome(store: ObjectStore, pair: str, nonce: str) -> Outcome:
+    key = layout.outcome_key(pair, nonce)
+    outcome = decode_outcome(store.get(key), key)
+    if outcome.nonce != nonce:
+        raise DamagedError(f"{key} says what became of another request, {outcome.nonce}")
+    return outcome
 
 
 def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
@@ -86,9 +93,8 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
     nonce = _nonce_of(pin)
     if nonce is None or not layout.is_name(nonce):
         return None
-    key = layout.outcome_key(pair, nonce)
     try:
-        outcome = decode_outcome(store.get(key), key)
+        outcome = _outcome(store, pair, nonce)
     except ObjectMissingError:
         return None
     except DamagedError as error:
@@ -102,7 +108,7 @@ def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
     key = layout.outcome_key(request.pair, request.nonce)
     if store.put_if_absent(key, encode_outcome(outcome)) is Put.CREATED:
         return outcome
-    return decode_outcome(store.get(key), key)
+    return _outcome(store, request.pair, request.nonce)
 
 
 def listing(store: ObjectStore, pair: str) -> Listing:

@@ -68,7 +68,7 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
     With a `pin_id` that is there already, with the same content, nothing is done.
     """
     pin = Pin(id=pin_id or secrets.token_hex(16), generation=generation, owner=owner, until=until)
-    data = pack(canonical({"v": VERSION, "generation": generation, "owner": owner, "until": until}))
+    data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
     if store.put_if_absent(key, data) is Put.EXISTS and _read(store, pin.id, key) != pin:
@@ -123,19 +123,26 @@ def _key(pair: str, pin_id: str) -> str:
 
 def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
-        fields = Fields.of_stored(store.get(where), where)
-        pin = Pin(
-            id=pin_id,
-            generation=fields.take("generation", int),
-            owner=fields.take("owner", str),
-            until=fields.take("until", int),
-        )
-        fields.end()
+        return _parse(store.get(where), pin_id, where)
     except DamagedError as error:
         _LOG.warning(
             "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
         )
         return Pin(id=pin_id, generation=None, owner="unknown", until=None)
+
+
+def _parse(data: bytes, pin_id: str, where: str) -> Pin:
+    fields = Fields.of_stored(data, where)
+    said = fields.take("id", str, None)  # the first ones did not say
+    pin = Pin(
+        id=pin_id,
+        generation=fields.take("generation", int),
+        owner=fields.take("owner", str),
+        until=fields.take("until", int),
+    )
+    fields.end()
+    if said not in {pin_id, None}:
+        raise DamagedError(f"{where} holds pin {said}")
     return pin
 
 

@@ -16,7 +16,7 @@ from backup_avro import layout
 from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey
 from backup_avro.checkpoint import Outcome, Request, Status, encode_outcome
 from backup_avro.coverage import Guarded
-from backup_avro.errors import TandemError, TransientError
+from backup_avro.errors import DamagedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from controller.keeper import Keeper, failed
 from sink.chain import checkpoints, pins
@@ -160,6 +160,19 @@ def test_junk_under_a_name_that_nobody_can_have_given_counts_for_nothing(store: 
     found = checkpoints.look(store, PAIR, 0)
     assert found.open == (asked,)
     assert checkpoints.listing(store, PAIR).damaged == {}
+
+
+def test_what_became_of_another_request_is_damage(store: MemoryStore) -> None:
+    """A copy of it vouches for its own bytes, not for its place: another moment would be restored."""
+    asked, other = request(store), request(store, id="other", nonce="b" * 32)
+    pin = checkpoints.hold(store, asked, 1)
+    settled(store, other, generation=1)
+    store.objects[layout.outcome_key(PAIR, asked.nonce)] = store.objects[layout.outcome_key(PAIR, other.nonce)]
+    with pytest.raises(DamagedError, match="what became of another request, b"):
+        checkpoints.find(store, PAIR, asked.id)
+    assert checkpoints.completed_at(store, PAIR, pin) is None
+    with pytest.raises(DamagedError, match="what became of another request"):
+        checkpoints.settle(store, asked, Outcome(id=asked.id, nonce=asked.nonce, at=0, by="a", generation=1, seq=3))
 
 
 @pytest.mark.parametrize("damage", ["outcome", "name"])
