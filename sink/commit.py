@@ -191,8 +191,7 @@ class Committer:
         written = self._writer.append(entry)
         seconds = time.monotonic() - began
         self._meters.committed(seconds, written)
-        if self._writer.snapshot_due:
-            self._writer.append(_entry(Kind.SNAPSHOT))
+        self._writer.snapshot_if_due()
         size = sum(item.bytes for item in stored)
         return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds)
 

@@ -212,7 +212,7 @@ def snapshots_prefix(pair: str, restore: str) -> str:
 
 
 def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
-    """Return the bytes of what groups had committed at `at`. RefusedError if nobody would read that much."""
+    """Return the bytes of what groups had committed at `at`. OversizeError if nobody would read that much."""
     rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
     return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backup_avro import layout
-from backup_avro.errors import ConfigError, DamagedError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, select
 from sink.chain.reader import ChainReader
@@ -46,15 +46,18 @@ def list_restores(store: ObjectStore, pair: str) -> list[RestoreRecord]:
 
 
 def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:
-    """Return one restore. ConfigError if there is none of that name that ended well."""
+    """Return one restore. ConfigError if there is none of that name that ended well; raises DamagedError."""
     key = restore_record.record_key(pair, restore)
     try:
-        return restore_record.decode(store.get(key), key)
+        record = restore_record.decode(store.get(key), key)
     except ObjectMissingError as error:
         raise ConfigError(
             f"pair {pair} has no restore {restore} that was verified",
             remedy="the report of `tandem restore` names its id; a restore that did not end is resumed by its command",
         ) from error
+    if (record.pair, record.id) != (pair, restore):
+        raise DamagedError(f"{key} is the record of restore {record.id} of pair {record.pair}")
+    return record
 
 
 def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
@@ -65,7 +68,7 @@ def leave(store: ObjectStore, record: RestoreRecord) -> str | None:
     """
     try:
         store.put_if_absent(restore_record.record_key(record.pair, record.id), restore_record.encode(record))
-    except RefusedError as error:
+    except OversizeError as error:
         return f"`tandem restore groups` can't go by this restore, it left no record: {error}"
     return None
 

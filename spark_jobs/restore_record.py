@@ -66,7 +66,7 @@ def record_key(pair: str, restore: str) -> str:
 
 
 def encode(record: RestoreRecord) -> bytes:
-    """Return the bytes to store. RefusedError if nobody would read that much."""
+    """Return the bytes to store. OversizeError if nobody would read that much."""
     document = {
         "v": VERSION,
         "id": record.id,

@@ -40,7 +40,7 @@ from backup_avro.chain import (
 )
 from backup_avro.compression import gunzip, gzip
 from backup_avro.envelope import Envelope
-from backup_avro.errors import DamagedError, NewerFormatError, RefusedError
+from backup_avro.errors import DamagedError, NewerFormatError, OversizeError
 from backup_avro.integers import is_int64
 from backup_avro.limits import ENTRY_JSON, SMALL, problem_of
 
@@ -63,11 +63,11 @@ def canonical(document: JsonObject) -> bytes:
 def pack(data: bytes) -> bytes:
     """Return the bytes to store for the canonical ones of an entry, or of another document but a claim.
 
-    RefusedError if nobody would read that much.
+    OversizeError if nobody would read that much.
     """
     problem = problem_of(data, ENTRY_JSON)
     if problem:
-        raise RefusedError(
+        raise OversizeError(
             f"a document would not be readable: {problem}",
             remedy="guard fewer partitions with one pair, and begin a new generation",
         )

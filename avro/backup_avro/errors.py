@@ -53,6 +53,10 @@ class RefusedError(PermanentError):
     exit_code = ExitCode.REFUSED
 
 
+class OversizeError(RefusedError):
+    """A document would be larger than anybody reads; it was not written."""
+
+
 class DamagedError(PermanentError):
     """Stored or received bytes are not what they must be: checksum, hash link, format."""
 

@@ -38,12 +38,17 @@ INTERNAL_TOPICS = frozenset(
 
 def check_name(name: str, what: str) -> str:
     """Return `name` if it may stand in a key as a pair, instance or pin; ConfigError otherwise."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not is_name(name):
         raise ConfigError(
             f"{what} {name!r} is not a valid name",
             remedy="use letters, digits, '.', '_' and '-', starting with a letter or digit, at most 128",
         )
     return name
+
+
+def is_name(name: str) -> bool:
+    """Whether `name` may stand in a key as a pair, instance or pin."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
 
 
 def check_topic(topic: str) -> str:

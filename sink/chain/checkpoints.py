@@ -5,8 +5,9 @@ is put. The entry can only follow a generation's COMPLETE and never its SEALED, 
 SEALED; so whoever looks at the pins after SEALED sees the pin of every checkpoint that may still become completed.
 
 A pin belongs to the request whose nonce its id carries. It is swept when that request was deleted or failed, or was
-completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back. A
-request is swept a week after it failed, or after the time was over for which it was kept.
+completed in another generation. Pins are listed *before* requests: a nonce that is missing then never comes back. Of a
+request that can't be read only the id is known: what names it, and pins that can't be read either, stay. A request is
+swept a week after it failed, or after the time was over for which it was kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from backup_avro.checkpoint import (
     encode_outcome,
     encode_request,
 )
-from backup_avro.errors import DamagedError
+from backup_avro.errors import ConfigError, DamagedError
 from sink.chain import pins
 from sink.chain.pins import Pin
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
@@ -69,23 +70,35 @@ def find(store: ObjectStore, pair: str, checkpoint_id: str) -> Checkpoint | None
 
 
 def outcome_of(store: ObjectStore, request: Request) -> Outcome | None:
-    """Return what became of a request, None as long as that is open."""
-    key = layout.outcome_key(request.pair, request.nonce)
+    """Return what became of a request, None as long as that is open. Raises errors of the store, DamagedError."""
     try:
-        return decode_outcome(store.get(key), key)
+        return _outcome(store, request.pair, request.nonce)
     except ObjectMissingError:
         return None
+
+
+def _outcome(store: ObjectStore, pair: str, nonce: str) -> Outcome:
+    key = layout.outcome_key(pair, nonce)
+    outcome = decode_outcome(store.get(key), key)
+    if outcome.nonce != nonce:
+        raise DamagedError(f"{key} says what became of another request, {outcome.nonce}")
+    return outcome
 
 
 def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
-    """Return the chain entry that completed the checkpoint whose pin this is; None for other pins, or if none did."""
+    """Return the chain entry that completed the checkpoint whose pin this is.
+
+    None for other pins, if none did, or if nobody can tell. Raises errors of the store.
+    """
     nonce = _nonce_of(pin)
-    if nonce is None:
+    if nonce is None or not layout.is_name(nonce):
         return None
-    key = layout.outcome_key(pair, nonce)
     try:
-        outcome = decode_outcome(store.get(key), key)
+        outcome = _outcome(store, pair, nonce)
     except ObjectMissingError:
+        return None
+    except DamagedError as error:
+        _LOG.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=str(error))
         return None
     return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
 
@@ -95,11 +108,14 @@ def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
     key = layout.outcome_key(request.pair, request.nonce)
     if store.put_if_absent(key, encode_outcome(outcome)) is Put.CREATED:
         return outcome
-    return decode_outcome(store.get(key), key)
+    return _outcome(store, request.pair, request.nonce)
 
 
 def listing(store: ObjectStore, pair: str) -> Listing:
-    """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store."""
+    """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store.
+
+    What lies there under a name that no checkpoint can have is told of and counts for nothing.
+    """
     prefix = layout.checkpoints_prefix(pair)
     found, damaged = [], {}
     for info in list(store.list(prefix)):
@@ -111,6 +127,8 @@ def listing(store: ObjectStore, pair: str) -> Listing:
             checkpoint = find(store, pair, checkpoint_id)
         except DamagedError as error:
             damaged[checkpoint_id] = str(error)
+        except ConfigError:
+            _LOG.warning("no checkpoint can have this name; it counts for nothing, delete it", key=info.key)
         else:
             if checkpoint is not None:
                 found.append(checkpoint)
@@ -150,7 +168,7 @@ def hold(store: ObjectStore, request: Request, generation: int) -> Pin:
         store,
         request.pair,
         generation=generation,
-        owner=f"checkpoint {request.id}",
+        owner=_owner(request.id),
         until=pins.FOR_EVER if request.keep_until is None else request.keep_until,
         pin_id=f"{pins.LASTING}{request.nonce}-{generation:08d}",
     )
@@ -175,8 +193,13 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
         if _forgotten(item, now):
             _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
             delete(store, pair, item.request.id, only=item.request.nonce)
-    if not known.damaged:  # else a pin might belong to what can't be read
-        found = _sweep(store, pair, found, known.checkpoints)
+    for checkpoint_id, why in known.damaged.items():
+        _LOG.warning(
+            "a checkpoint can't be read; what may be its stays; bring it back, or delete it if nobody needs it",
+            checkpoint=checkpoint_id,
+            error=why,
+        )
+    found = _sweep(store, pair, found, known)
     held: dict[int, tuple[str, ...]] = {}
     for pin in found:
         if pin.generation is not None and pin.holds(pin.generation, now):
@@ -192,13 +215,15 @@ def _forgotten(item: Checkpoint, now: int) -> bool:
     return over is not None and now > over + _FORGOTTEN_AFTER_MS
 
 
-def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Iterable[Checkpoint]) -> list[Pin]:
-    by_nonce = {item.request.nonce: item for item in known}
+def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Listing) -> list[Pin]:
+    by_nonce = {item.request.nonce: item for item in known.checkpoints}
+    doubtful = {_owner(checkpoint_id) for checkpoint_id in known.damaged}
     kept = []
     for pin in found:
         owner = by_nonce.get(_nonce_of(pin) or "")
         # One that can't be read has no generation: it stays as long as its checkpoint does.
-        if owner is not None and (owner.outcome is None or pin.generation in {None, owner.outcome.generation}):
+        needed = owner is not None and (owner.outcome is None or pin.generation in {None, owner.outcome.generation})
+        if needed or pin.owner in doubtful or (pin.generation is None and doubtful):
             kept.append(pin)
         else:
             _LOG.info("a checkpoint does not need its pin any more", pin=pin.id, owner=pin.owner)
@@ -215,10 +240,14 @@ def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:
     try:
         outcome = decode_outcome(store.get(key), key)
         checkpoint = find(store, pair, outcome.id)
-    except (ObjectMissingError, DamagedError):
+    except (ObjectMissingError, DamagedError, ConfigError):
         return
     if checkpoint is None or checkpoint.request.nonce != outcome.nonce:
         store.delete([key])
+
+
+def _owner(checkpoint_id: str) -> str:
+    return f"checkpoint {checkpoint_id}"
 
 
 def _nonce_of(pin: Pin) -> str | None:

@@ -5,7 +5,7 @@ only: a listing that passed the new one's place before it was put still meets th
 
 What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
 the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
-can't be read counts as one that never ends: somebody may rely on it.
+can't be read counts as one that never ends: somebody may rely on it. Nobody can have put one under a name that is none.
 
 A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
 whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
@@ -68,7 +68,7 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
     With a `pin_id` that is there already, with the same content, nothing is done.
     """
     pin = Pin(id=pin_id or secrets.token_hex(16), generation=generation, owner=owner, until=until)
-    data = pack(canonical({"v": VERSION, "generation": generation, "owner": owner, "until": until}))
+    data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
     if store.put_if_absent(key, data) is Put.EXISTS and _read(store, pin.id, key) != pin:
@@ -106,7 +106,10 @@ def _listed(store: ObjectStore, pair: str) -> Iterator[Pin]:
     for item in list(store.list(prefix)):
         name = item.key.removeprefix(prefix)
         if "/" not in name and name.endswith(".json"):
-            yield _read(store, name.removesuffix(".json"), item.key)
+            if layout.is_name(name.removesuffix(".json")):
+                yield _read(store, name.removesuffix(".json"), item.key)
+            else:
+                _LOG.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
 
 
 def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
@@ -120,19 +123,26 @@ def _key(pair: str, pin_id: str) -> str:
 
 def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
-        fields = Fields.of_stored(store.get(where), where)
-        pin = Pin(
-            id=pin_id,
-            generation=fields.take("generation", int),
-            owner=fields.take("owner", str),
-            until=fields.take("until", int),
-        )
-        fields.end()
+        return _parse(store.get(where), pin_id, where)
     except DamagedError as error:
         _LOG.warning(
             "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
         )
         return Pin(id=pin_id, generation=None, owner="unknown", until=None)
+
+
+def _parse(data: bytes, pin_id: str, where: str) -> Pin:
+    fields = Fields.of_stored(data, where)
+    said = fields.take("id", str, None)  # the first ones did not say
+    pin = Pin(
+        id=pin_id,
+        generation=fields.take("generation", int),
+        owner=fields.take("owner", str),
+        until=fields.take("until", int),
+    )
+    fields.end()
+    if said not in {pin_id, None}:
+        raise DamagedError(f"{where} holds pin {said}")
     return pin
 
 

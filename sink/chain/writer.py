@@ -12,8 +12,9 @@ import structlog
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
 from backup_avro.chain_json import decode_entry, encode_claim, encode_entry, pack
-from backup_avro.errors import PermanentError, RefusedError
+from backup_avro.errors import OversizeError, PermanentError, RefusedError
 from backup_avro.fold import Generation, check
+from backup_avro.limits import ENTRY_JSON
 from backup_avro.snapshot import dump_state
 from sink.object_store.base import ObjectStore, Put, StoreTransientError
 
@@ -121,6 +122,7 @@ class ChainWriter:
         self._lock = threading.Lock()
         self._in_doubt: str | None = None
         self._snapshot_bytes = self._later_bytes = 0
+        self._refused_seq = 0
         self.state = state
         self.trouble: str | None = None
 
@@ -132,9 +134,29 @@ class ChainWriter:
     @property
     def snapshot_due(self) -> bool:
         """Whether whoever starts has so much to read that a SNAPSHOT is worth its bytes."""
-        if self.state.seq - self.state.snapshot >= _SNAPSHOT_ENTRIES:
+        if self.state.seq - max(self.state.snapshot, self._refused_seq) >= _SNAPSHOT_ENTRIES:
             return True
         return self._later_bytes >= max(_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
+
+    def snapshot_if_due(self) -> None:
+        """Append a SNAPSHOT if one is worth its bytes. Raises as `append`.
+
+        One that would be larger than anybody reads is told of and left out, until as much was written again: whoever
+        starts reads more of the chain, and finds the same.
+        """
+        if not self.snapshot_due:
+            return
+        try:
+            self.append(Entry(kind=Kind.SNAPSHOT, seq=0, prev_sha256="", incarnation="", at=0))
+        except OversizeError as error:
+            self._refused_seq, self._snapshot_bytes, self._later_bytes = self.state.seq, ENTRY_JSON, 0
+            _LOG.warning(
+                "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer",
+                generation=self.state.number,
+                objects=len(self.state.objects),
+                partitions=len(self.state.positions),
+                error=str(error),
+            )
 
     def append(self, draft: Entry) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
@@ -142,7 +164,7 @@ class ChainWriter:
         On a number that is taken: if it holds these very bytes, done; if this incarnation held the chain and lost it,
         HolderLostError; otherwise on to the next number. Who never held it (a janitor) may append what the fold's
         rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule,
-        StoppedError.
+        OversizeError, StoppedError.
         """
         with self._lock:
             if self._in_doubt:
@@ -163,7 +185,11 @@ class ChainWriter:
                 data = pack(plain)
                 key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
                 self._in_doubt = key
-                taken = _put(self._store, key, data, self._stop, refused=self._refused)
+                try:
+                    taken = _put(self._store, key, data, self._stop, refused=self._refused)
+                except OversizeError:
+                    self._in_doubt = None  # it was not sent
+                    raise
                 self._in_doubt = self.trouble = None
                 if taken:
                     self.state.apply(entry, sha256_hex(data))

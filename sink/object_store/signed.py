@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, OversizeError
 from backup_avro.layout import is_signed
 from backup_avro.limits import most_bytes
 from backup_avro.signature import Signer, Trust
@@ -87,7 +87,7 @@ class SignedStore:
         data = body if signer is None else signer.seal(key, bytes(body))
         most = most_bytes(key)
         if most is not None and len(data) > most:
-            raise RefusedError(
+            raise OversizeError(
                 f"{key} would have {len(data)} bytes, and nobody reads more than {most} there",
                 remedy="guard fewer partitions with one pair, or say it in fewer words",
             )

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
+from structlog.testing import capture_logs
 
 from backup_avro import layout
 from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey
-from backup_avro.checkpoint import Outcome, Request, Status
+from backup_avro.checkpoint import Outcome, Request, Status, encode_outcome
 from backup_avro.coverage import Guarded
-from backup_avro.errors import TandemError, TransientError
+from backup_avro.errors import DamagedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from controller.keeper import Keeper, failed
 from sink.chain import checkpoints, pins
@@ -122,20 +123,70 @@ def test_one_that_is_deleted_while_it_is_asked_for_is_asked_for_anew(store: Memo
 
 
 def test_one_that_can_not_be_read_costs_no_other(store: MemoryStore) -> None:
-    """It is named; nothing is swept meanwhile, because a pin might be its."""
+    """It is named; what may be its stays, and all else is swept."""
     asked = request(store)
+    broken = request(store, id="broken", nonce="b" * 32)
+    mine = checkpoints.hold(store, broken, 9)
+    settled(store, broken, generation=9)
+    before = {key for key in store.objects if "/pins/" in key or "/outcomes/" in key}
     store.objects[layout.checkpoint_key(PAIR, "broken")] = b"{"
-    stray = pins.put(
-        store, PAIR, generation=9, owner="x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'f' * 32}-00000009"
-    )
+    pins.put(store, PAIR, generation=9, owner="x", until=pins.FOR_EVER, pin_id=f"{pins.LASTING}{'f' * 32}-00000009")
+    unreadable = f"{pins.LASTING}{'e' * 32}-00000009"
+    store.objects[f"{layout.pins_prefix(PAIR)}{unreadable}.json"] = b"{"
+    gone = Outcome(id="gone", nonce="d" * 32, at=0, by="a", generation=None, seq=None)
+    store.objects[layout.outcome_key(PAIR, "d" * 32)] = encode_outcome(gone)
     found = checkpoints.listing(store, PAIR)
     assert [item.request for item in found.checkpoints] == [asked]
     assert list(found.damaged) == ["broken"]
-    keeper(store)
-    assert pins.list_pins(store, PAIR) == [stray]
+    with capture_logs() as logs:
+        keeper(store)
+    assert "broken" in [line.get("checkpoint") for line in logs if line["log_level"] == "warning"]
+    assert {pin.id for pin in pins.list_pins(store, PAIR)} == {mine.id, unreadable}
+    assert before < store.objects.keys()
+    assert layout.outcome_key(PAIR, "d" * 32) not in store.objects
     assert checkpoints.delete(store, PAIR, "broken")
     keeper(store)
     assert pins.list_pins(store, PAIR) == []
+
+
+@pytest.mark.parametrize("name", ["no name", "ü", ".x", "a..b", "x" * 120])
+def test_junk_under_a_name_that_nobody_can_have_given_counts_for_nothing(store: MemoryStore, name: str) -> None:
+    """Every look would fail at it otherwise: no checkpoint would be completed, or failed, any more."""
+    asked = request(store)
+    store.objects[f"{layout.checkpoints_prefix(PAIR)}{name}.json"] = b"{"
+    store.objects[f"{layout.pins_prefix(PAIR)}{pins.LASTING}{name}.json"] = b"{"
+    strange = Outcome(id=name, nonce="d" * 32, at=0, by="a", generation=None, seq=None)
+    store.objects[layout.outcome_key(PAIR, "d" * 32)] = encode_outcome(strange)
+    found = checkpoints.look(store, PAIR, 0)
+    assert found.open == (asked,)
+    assert checkpoints.listing(store, PAIR).damaged == {}
+
+
+def test_what_became_of_another_request_is_damage(store: MemoryStore) -> None:
+    """A copy of it vouches for its own bytes, not for its place: another moment would be restored."""
+    asked, other = request(store), request(store, id="other", nonce="b" * 32)
+    pin = checkpoints.hold(store, asked, 1)
+    settled(store, other, generation=1)
+    store.objects[layout.outcome_key(PAIR, asked.nonce)] = store.objects[layout.outcome_key(PAIR, other.nonce)]
+    with pytest.raises(DamagedError, match="what became of another request, b"):
+        checkpoints.find(store, PAIR, asked.id)
+    assert checkpoints.completed_at(store, PAIR, pin) is None
+    with pytest.raises(DamagedError, match="what became of another request"):
+        checkpoints.settle(store, asked, Outcome(id=asked.id, nonce=asked.nonce, at=0, by="a", generation=1, seq=3))
+
+
+@pytest.mark.parametrize("damage", ["outcome", "name"])
+def test_what_nobody_can_tell_of_a_pin_keeps_all(store: MemoryStore, damage: str) -> None:
+    """Merging would end with an error otherwise; as it is, it deletes nothing that it replaced."""
+    asked = request(store)
+    pin = checkpoints.hold(store, asked, 1)
+    settled(store, asked, generation=1)
+    assert checkpoints.completed_at(store, PAIR, pin) == 5
+    if damage == "outcome":
+        store.objects[layout.outcome_key(PAIR, asked.nonce)] = b"{"
+    else:
+        pin = replace(pin, id=f"{pins.LASTING}x")
+    assert checkpoints.completed_at(store, PAIR, pin) is None
 
 
 # --- completing -------------------------------------------------------------------------------------------------------

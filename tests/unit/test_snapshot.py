@@ -11,15 +11,17 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, key, part, position
 from doubles import MemoryStore
+from structlog.testing import capture_logs
 
 from backup_avro import layout
 from backup_avro.chain import Base, Entry, GroupOffset, Horizon, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, OversizeError
 from backup_avro.fold import ChainError, Generation
 from backup_avro.snapshot import dump_state
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
+from sink.object_store import open_store
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain"
 K, U = key(), key("u")
@@ -228,6 +230,45 @@ def test_when_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not writer.snapshot_due
     writer.append(confirm)
     assert writer.snapshot_due
+
+
+CONFIRM = Entry(kind=Kind.CONFIRM, seq=0, prev_sha256="", incarnation="", at=0)
+
+
+def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a million objects. It is told of, not tried at each commit, and there is one once the state is smaller."""
+    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
+    store = MemoryStore()
+    writer = chain_of(store, (), 8)
+    with monkeypatch.context() as smaller, capture_logs() as logs:
+        smaller.setattr("backup_avro.chain_json.ENTRY_JSON", 2000)
+        for _ in range(3):
+            writer.snapshot_if_due()
+        assert not writer.snapshot_due
+        writer.append(CONFIRM)
+    assert [line["event"] for line in logs] == [
+        "the state is too large for a SNAPSHOT: whoever starts reads more of the chain, and takes longer"
+    ]
+    assert logs[0]["objects"] == len(writer.state.objects) == 7
+    assert (writer.state.seq, writer.state.snapshot) == (9, 0)
+    for _ in range(5):
+        writer.append(CONFIRM)
+    writer.snapshot_if_due()
+    assert writer.state.snapshot == 15
+    assert ChainReader(store, PAIR).load(1) == writer.state
+
+
+def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in doubt: the chain goes on."""
+    backup = Backup.claim(open_store(tmp_path.as_uri()), topics=[SPEC])
+    backup.commit(records("t", 0, range(2)))
+    with monkeypatch.context() as smaller:
+        smaller.setattr("sink.object_store.signed.most_bytes", lambda _: 10)
+        with pytest.raises(OversizeError, match="nobody reads more than 10 there"):
+            backup.writer.append(CONFIRM)
+    assert not backup.writer.in_doubt
+    backup.writer.append(CONFIRM)
+    assert backup.writer.state.seq == 3
 
 
 def test_a_janitor_between_two_tries() -> None:

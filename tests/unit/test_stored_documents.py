@@ -18,7 +18,7 @@ from backup_avro.offer import Offer, decode_offer, encode_offer
 from backup_avro.pause import Pause, decode_pause, encode_pause
 from backup_avro.release import Release, decode_release, encode_release
 from sink.chain import pins
-from spark_jobs import group_plan, offset_map, restore_record
+from spark_jobs import group_plan, offset_map, restore_groups, restore_record
 from spark_jobs.progress import Strand
 
 K = key()
@@ -73,7 +73,7 @@ def pin_of(data: bytes) -> pins.Pin:
 def pin_bytes() -> bytes:
     """What is stored for a pin."""
     store = MemoryStore()
-    pins.put(store, PAIR, generation=7, owner="restore", until=1_800_000_000_000)
+    pins.put(store, PAIR, generation=7, owner="restore", until=1_800_000_000_000, pin_id="x")
     (data,) = store.objects.values()
     return data
 
@@ -138,6 +138,26 @@ def test_a_checkpoint_of_many_partitions_is_packed() -> None:
     assert checkpoint.decode_request(data, "x") == many
     with pytest.raises(DamagedError, match=r"^here"):
         checkpoint.decode_request(data[:-1], "here")
+
+
+def test_a_pin_in_place_of_another_one_keeps_everything() -> None:
+    """Its bytes are right; the generation that the other one kept must not go for it. The first pins had no id."""
+    store = MemoryStore()
+    for name, generation in (("one", 7), ("other", 8)):
+        pins.put(store, PAIR, generation=generation, owner="x", until=9, pin_id=name)
+    one, other = store.objects
+    store.objects[one] = store.objects[other]
+    assert [pin.generation for pin in pins.list_pins(store, PAIR)] == [None, 8]
+    store.objects[one] = b'{"generation":7,"owner":"x","until":9,"v":1}'
+    assert [pin.generation for pin in pins.list_pins(store, PAIR)] == [7, 8]
+
+
+def test_a_record_of_another_restore_is_damage() -> None:
+    """Groups would be set by offsets of other topics."""
+    store = MemoryStore()
+    store.objects[restore_record.record_key(PAIR, "r2")] = restore_record.encode(RESTORED)
+    with pytest.raises(DamagedError, match="is the record of restore r1 of pair"):
+        restore_groups.load(store, PAIR, "r2")
 
 
 def test_a_pin_that_was_put_without_a_sum_is_the_same_one() -> None:
