@@ -9,22 +9,35 @@ from backup_avro.chain import Kind, PartitionKey
 from backup_avro.chain_json import decode_entry
 from backup_avro.fold import Generation
 from simulation.comparing import ViolationError
+from simulation.janitor import Chores
 from simulation.log import Partition, Record
 from simulation.network import Weather
-from simulation.patching import DELETE_RETENTION_S
+from simulation.patching import DELETE_RETENTION_S, REWRITE_GRACE_MS
 from simulation.world import PAIR, Plan, World
+from spark_jobs.retention_steps import Rules
+from spark_jobs.sweep_plan import SweepRules
 
 _RETENTION_S = 1000.0
 _DELETED, _OTHER = 100, 101
 """Keys that a history writes on its own account."""
+_SWEEPS = Chores(
+    rules=Rules(grace=REWRITE_GRACE_MS, slack=500, sweeps=True),
+    sweep=SweepRules(horizon=3_000, min_gain=0.05, object_size=400, block_size=60),
+)
 
 
 class Stage:
-    """A world in which nothing happens by itself, but for one record in every half second to the topic `busy`."""
+    """A world in which nothing happens by itself, but for one record in every half second to the topic `busy`.
 
-    def __init__(self, seed: int, *names: str, retention_s: float = _RETENTION_S) -> None:
+    `retention_s` is how long tombstones live there, `retain` what instances have as `retain.generations`.
+    """
+
+    def __init__(self, seed: int, *names: str, retention_s: float = _RETENTION_S, retain: int = 0) -> None:
         self.world = World(seed)
-        self.world.plan, self.world.weather = Plan(), Weather()
+        self.world.plan, self.world.weather = Plan(retain=retain), Weather()
+        self.world.judge.retain = retain
+        self.world.operator.calm(self.world.weather)
+        self.world.office.calm(self.world.weather)
         self.world.cluster.topics.clear()
         self.world.cluster.partitions.clear()
         self.logs: dict[str, Partition] = {}
@@ -67,6 +80,12 @@ class Stage:
     def cut(self, name: str, at: int) -> None:
         """Have an unclean election cut a log."""
         self.world.judge.cut(self.logs[name], self.logs[name].cut(at))
+
+    def clean(self) -> None:
+        """Have the brokers' cleaners do a part of their work."""
+        rng = self.world.random
+        for log in self.logs.values():
+            log.clean(rng.choice((1, 2)), self.world.runtime.now, rng)
 
     def kill_for_good(self, name: str) -> None:
         """End an instance that never comes back."""
@@ -303,6 +322,118 @@ def a_leader_comes_back_with_another_log(seed: int) -> World:
     return world
 
 
+def back_after_long(seed: int) -> World:
+    """The Active is away for five turns, for longer than tombstones live, and comes back with its old copy."""
+    stage = Stage(seed, "busy", retention_s=DELETE_RETENTION_S)
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    (old,) = stage.complete("a")
+    world.start("b")
+    stage.run(2)
+    stage.kill_for_good("a")
+
+    def turns() -> bool:
+        stage.clean()
+        return any(state.number >= old.number + 5 for state in stage.complete("b"))
+
+    demand(stage.run(300, turns), "b did not take five turns while a was away")
+    demand(not old.sealed, "somebody else has sealed what a holds")
+    world.start("a")
+
+    def well() -> bool:
+        stage.clean()
+        let_go = all(state.number != old.number for state in stage.states())
+        return let_go and any(state.number > old.number for state in stage.complete("a"))
+
+    demand(stage.run(90, well), "a, back, did not clear its old generation and take a turn")
+    return world
+
+
+def two_of_one_name_hold_one_each(seed: int) -> World:
+    """One stands still between claim and OPEN, another of its name takes its older copy over, the first goes on."""
+    stage = Stage(seed, "busy", retain=1)
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    (old,) = stage.complete("a")
+    holder = old.holder
+    world.start("b")
+
+    def sealed() -> bool:
+        return old.sealed
+
+    demand(stage.run(60, sealed), "b never took its turn")
+    number = max(state.number for state in world.judge.states()) + 1
+    first, notice = world.alive["a"], world._changed
+
+    def stand_still(what: str, key: str) -> None:
+        notice(what, key)
+        if key == layout.claim_key(PAIR, number):
+            world.runtime.pause(first.process)
+
+    world.bucket.changed = stand_still
+    world.failover("a")
+    demand(stage.run(20, lambda: first.process.paused), "a did not claim what it was asked for")
+    world.zombies.append(world.alive.pop("a"))
+    world.start("a")
+
+    def taken() -> bool:
+        return old.holder != holder
+
+    demand(stage.run(40, taken), "the second a did not take over what the first one kept")
+    world.runtime.resume(first.process)
+    demand(
+        stage.run(60, lambda: any(state.number >= number for state in stage.complete("a"))),
+        "two processes of a wait for each other",
+    )
+    stage.run(10)
+    writers = {state.holder for state in stage.states() if state.instance == "a" and not state.sealed}
+    demand(len(writers) == 1, f"two processes of a write: {writers}")
+    return world
+
+
+def two_sealed_ones_are_kept(seed: int) -> World:
+    """With `retain.generations` of 2 the pair keeps two sealed copies, and never more than four in all."""
+    stage = Stage(seed, "busy", retain=2)
+    stage.world.start("a")
+    stage.world.start("b")
+    most = 0
+
+    def turns() -> bool:
+        nonlocal most
+        most = max(most, len(stage.states()))
+        return any(state.complete and state.number >= 6 for state in stage.states())
+
+    demand(stage.run(240, turns), "the pair did not take six turns")
+    stage.run(12)
+    sealed = [state.number for state in stage.states() if state.sealed and state.clearing is None]
+    demand(len(sealed) in {2, 3}, f"of the sealed generations {sealed} are kept, not two")
+    demand(most <= 5, f"there were {most} generations at once: two kept, one read, one built, one being cleared")
+    return stage.world
+
+
+def swept_beside_an_active(seed: int) -> World:
+    """Janitors sweep what two instances hold, one after the other, through handovers; every other one is killed."""
+    stage = Stage(seed, "busy", retention_s=DELETE_RETENTION_S)
+    world = stage.world
+    world.start("a")
+    world.start("b")
+    demand(stage.run(40, lambda: stage.complete("a") or stage.complete("b")), "nobody became Active")
+    counts = world.judge.moments.counts
+    for number in range(30):
+        process = world.operator.retain(_SWEEPS)
+        stage.clean()
+        stage.write("busy", 4)
+        stage.run(3 * world.random.random() if number % 2 else 4)
+        if number % 2:
+            world.operator.kill(process)
+    demand(counts["sweep"], "nothing was swept: this history shows nothing")
+    active = [state for state in stage.states() if state.complete and not state.sealed and not state.taints]
+    demand(active, "nobody is Active")
+    return world
+
+
 HISTORIES: dict[str, Callable[[int], World]] = {
     "an idle log is cut, its reader is gone": idle_log_cut_owner_gone,
     "an idle log is cut, its copy is kept": idle_log_cut_copy_kept,
@@ -313,4 +444,8 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,
     "a leader comes back with another log": a_leader_comes_back_with_another_log,
+    "an instance is back after five turns": back_after_long,
+    "two of one name hold a generation each": two_of_one_name_hold_one_each,
+    "two sealed generations are kept": two_sealed_ones_are_kept,
+    "janitors beside an Active": swept_beside_an_active,
 }

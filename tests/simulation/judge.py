@@ -13,7 +13,7 @@ What is demanded of checkpoints, of readers' pins and of earlier moments is in `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -58,8 +58,12 @@ class Judge:
     readings: Readings = field(init=False)
     moments: Moments = field(init=False)
     releases: list[tuple[Release, float]] = field(default_factory=list)
+    retain: int = 0
+    """How many sealed generations instances are told to keep (`retain.generations`)."""
     pauses: int = 0
     """How often a person asked for a pause or ended one."""
+    done: dict[str, int] = field(default_factory=dict)
+    """What commands said that they did, and how often."""
     confirmed: dict[PartitionKey, int] = field(default_factory=dict)
     cut_off: dict[PartitionKey, dict[Record, bool]] = field(default_factory=dict)
     checks: int = 0
@@ -68,6 +72,8 @@ class Judge:
     _decoded: dict[tuple[str, int], _Stored] = field(default_factory=dict)
     _judged: dict[PartitionKey, object] = field(default_factory=dict)
     _confirmed_at: dict[int, int] = field(default_factory=dict)
+    _let: set[int] = field(default_factory=set)
+    """The sealed generations whose clearing was seen to begin."""
     _unread: bool = True
     """Whether a claim or a chain changed since they were read."""
     _grown: list[int] = field(default_factory=list)
@@ -84,7 +90,7 @@ class Judge:
         self.reader = reader_of(self.bucket, self.pair)
         self.cuts = Cuts(self.cluster, self.bucket, self.reader, self.states, self._decode)
         self.readings = Readings(self.bucket, self.pair)
-        self.moments = Moments(self.bucket, self.pair, self._as_of)
+        self.moments = Moments(self.bucket, self.pair, self._records, self._as_of)
 
     def states(self) -> list[Generation]:
         """All chains as they are now, wholly cleared ones too."""
@@ -167,7 +173,13 @@ class Judge:
             | self.readings.counts
             | self.moments.counts
             | {"release": len(self.releases), "maintenance": self.pauses}
+            | self.done
         )
+
+    def count(self, done: Mapping[str, int]) -> None:
+        """Take in what a command says that it did."""
+        for what, times in done.items():
+            self.done[what] = self.done.get(what, 0) + times
 
     def held(self) -> Callable[[int], bool]:
         """Return what says whether a pin keeps a generation, or did until a short while ago."""
@@ -199,6 +211,8 @@ class Judge:
         self.completes |= {state.number for state in complete}
         live = [state for state in complete if not state.gone]
         self._confirm(live)
+        if self.retain:
+            self._retained(states)
         try:
             selection = self._select(live)
         except RefusedError as error:
@@ -219,6 +233,21 @@ class Judge:
         if heads != self._heads or self._selection is None:
             self._heads, self._selection = heads, select(live, removed=True)
         return self._selection
+
+    def _retained(self, states: list[Generation]) -> None:
+        """Whoever lets a sealed generation go keeps as many later ones as he was told to."""
+        for state in states:
+            if state.clearing is not None and state.sealed and state.number not in self._let:
+                self._let.add(state.number)
+                later = [
+                    other.number
+                    for other in states
+                    if other.number > state.number and other.sealed and other.clearing is None and other.cleared is None
+                ]
+                if state.cleared is None and len(later) < self.retain:
+                    raise ViolationError(
+                        f"generation {state.number} is cleared, of {self.retain} to be kept there are {later}"
+                    )
 
     def _confirm(self, live: list[Generation]) -> None:
         for state in live:
@@ -302,13 +331,17 @@ class Judge:
             f"{key.topic_id[-2:]}-{key.partition}", self.cluster.partitions[key.topic_id, key.partition], piece
         )
 
-    def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
+    def _records(self, piece: PartitionSelection) -> list[Record]:
         records: list[Record] = []
         for piece_slice in piece.slices:
             stored = self._stored(piece_slice.item, piece_slice.part)
             low, high = piece_slice.low, piece_slice.high
             whole = low <= stored.lowest and stored.highest < high
             records += stored.records if whole else [r for r in stored.records if low <= r.offset < high]
+        return records
+
+    def _content(self, name: str, partition: Partition, piece: PartitionSelection) -> None:
+        records = self._records(piece)
         self.restored_records += len(records)
         found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
         problems = [compare(partition, lineage, found, may_lack=partition.lacks) for lineage in partition.lineages]

@@ -14,6 +14,7 @@ from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBound
 from sink.transcode.segment import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
+RECORD_BYTES = _RECORD.size
 _TOMBSTONE = -1
 _LONG_POLL_S = 0.5
 

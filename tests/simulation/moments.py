@@ -4,7 +4,10 @@
 * What is restored is what the log held, as for the newest state: see `judge`.
 * All its objects are there.
 
-Which moment of which handover follows from the generation's number alone, so that no history depends on it.
+When a sweep has left records out, the moments that it leaves give what they gave before: of each partition as far, and
+of each key the same record, or none where it was a tombstone.
+
+Which moment of which handover or sweep follows from the chain's numbers alone, so that no history depends on it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from backup_avro.chain import Entry, PartitionKey
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection
-from simulation.comparing import ViolationError
+from simulation.comparing import ViolationError, restored
+from simulation.log import Record
 from simulation.store import Bucket, Store
 from sink.chain.reader import ChainReader
 from spark_jobs.state import Wish
@@ -39,14 +43,20 @@ class _OneByOne(ChainReader):
 
 @dataclass(slots=True)
 class Moments:
-    """Judges one moment of some handovers, as soon as the former Active is sealed."""
+    """Judges one moment of some handovers, as soon as the former Active is sealed, and two of each sweep.
+
+    `records` gives what is restored of a partition, `content` compares that with the log.
+    """
 
     bucket: Bucket
     pair: str
+    records: Callable[[PartitionSelection], list[Record]]
     content: Callable[[PartitionKey, PartitionSelection], None]
-    counts: dict[str, int] = field(default_factory=lambda: {"moment": 0, "united moment": 0})
+    counts: dict[str, int] = field(default_factory=lambda: {"moment": 0, "united moment": 0, "sweep": 0})
     _reader: _OneByOne = field(init=False)
     _sealed: set[int] = field(default_factory=set)
+    _looked: dict[int, int] = field(default_factory=dict)
+    """Of each generation that was swept, up to which entry it was looked for sweeps."""
 
     def __post_init__(self) -> None:
         """Read without a network."""
@@ -59,6 +69,12 @@ class Moments:
             if state.sealed and state.number not in self._sealed:
                 self._sealed.add(state.number)
                 self._handover(state, live)
+            if state.horizon_seq and state.seq > self._looked.get(state.number, 0):
+                first = self._looked.get(state.number, state.seq - 1) + 1
+                self._looked[state.number] = state.seq
+                for entry, _ in self._reader.entries(state.number, first, state.seq):
+                    if entry.horizon is not None:
+                        self._sweep(state, entry.seq, live)
 
     def _handover(self, former: Generation, live: list[Generation]) -> None:
         rng = random.Random(former.number)
@@ -66,6 +82,36 @@ class Moments:
         times = [one.at for one in former.moments if began and one.at >= min(began)]
         if times and rng.random() < _SHARE:
             self._judge(live, rng.choice(times))
+
+    def _sweep(self, state: Generation, seq: int, live: list[Generation]) -> None:
+        """Judge the oldest moment that a sweep left, and another one."""
+        self.counts["sweep"] += 1
+        before = self._reader.load(state.number, upto=1)
+        for later in range(2, seq):
+            for entry, sha256 in self._reader.entries(state.number, later, later):
+                before.apply(entry, sha256)
+        former = [before if other.number == state.number else other for other in live]
+        left = [one.at for one in state.moments if one.seq >= state.horizon_seq]
+        for at in {left[0], random.Random(seq).choice(left)}:
+            was, now = self._tells(former, at), self._tells(live, at)
+            if was is not None and was != now:
+                raise ViolationError(
+                    f"entry {seq} of generation {state.number}, a sweep, changed the state as of {at}: {was}, now {now}"
+                )
+            self._judge(live, at)
+
+    def _tells(self, live: list[Generation], at: int) -> dict[str, tuple[int, list[Record]]] | None:
+        """Return where each partition ends as of a moment, and the newest record of each key that was not deleted."""
+        try:
+            united = moment(self._reader, live, Wish(at=at)).select(wanted=lambda _: True, removed=False)
+        except (ConfigError, RefusedError):
+            return None
+        told = {}
+        for piece in united.partitions:
+            name = f"{piece.topic.name}-{piece.key.partition}"
+            found = restored(name, self.records(piece), upto=piece.sound, log_start=piece.log_start)
+            told[name] = (piece.sound, sorted(record for record in found.newest.values() if record.value is not None))
+        return told
 
     def _judge(self, live: list[Generation], at: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""A person at work beside the pair: checkpoints, slow restores, releases, pauses. Each command is a process.
+"""A person at work beside the pair: checkpoints, slow restores, releases, pauses, retention. Each command is a process.
 
 The commands are production's: `controller.checkpoints`, `controller.lookout` and `letting_go`, `sink.chain.checkpoints`
 and `releases`, the planning of `spark_jobs.restore`, `pins.held`. Only what they have of the cluster is made up.
@@ -20,8 +20,10 @@ from controller.checkpoints import Seer, draft, hint
 from controller.config import Config
 from controller.letting_go import Parting, parting
 from controller.lookout import look
+from simulation import janitor
 from simulation.board import Board
 from simulation.client import Desk
+from simulation.janitor import Chores
 from simulation.judge import Judge
 from simulation.kafka import Source, Transcoder
 from simulation.log import Cluster
@@ -111,8 +113,9 @@ class Operator:
     def calm(self, weather: Weather) -> None:
         """Nothing goes wrong from here on."""
         self.weather = weather
-        for _, network in self.at_work.values():
+        for process, network in self.at_work.values():
             network.weather = weather
+            self.runtime.resume(process)
 
     def end(self) -> None:
         """Let go of all threads."""
@@ -235,6 +238,31 @@ class Operator:
                     desk.network.pause(0.5)
                 else:
                     break
+
+    # --- tandem retention ---------------------------------------------------------------------------------------------
+
+    def retain(self, chores: Chores | None = None) -> Process:
+        """`tandem retention --horizon --execute`; some are killed, some stand still for longer than their pin lasts."""
+        rng = self.runtime.random
+        wanted = chores or janitor.draw(rng)
+        dies_after = 15 * rng.random() if rng.random() < 0.3 else None
+        stands_after = 5 * rng.random() if rng.random() < 0.2 else None
+
+        def clean(store: Store, desk: Desk) -> None:
+            self.judge.count(janitor.retain(store, desk, self.config.pair, wanted))
+
+        process = self._run("retention", clean)
+        if dies_after is not None:
+            self.runtime.at(self.runtime.now + dies_after, lambda: self.kill(process))
+        elif stands_after is not None:
+            self.runtime.at(self.runtime.now + stands_after, lambda: self._suspend(process, 40 * rng.random()))
+        return process
+
+    def _suspend(self, process: Process, seconds: float) -> None:
+        if process.name in self.at_work:
+            self.say(f"{process.name} is suspended for {seconds:.1f} s")
+            self.runtime.pause(process)
+            self.runtime.at(self.runtime.now + seconds, lambda: self.runtime.resume(process))
 
     # --- tandem catch-up ----------------------------------------------------------------------------------------------
 

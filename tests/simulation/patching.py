@@ -51,6 +51,9 @@ MODULES = (
     "sink.tail",
     "sink.takings",
     "sink.worker_lane",
+    "spark_jobs.retention",
+    "spark_jobs.sweep",
+    "spark_jobs.sweep_records",
 )
 
 # Not in a simulated process: the real clients, stores, commands and servers.
@@ -114,7 +117,8 @@ _STANDS_FOR: dict[str, object] = {
 }
 
 # An object's header alone has more than a kilobyte.
-_MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, most_runs=7, grace_ms=8_000)
+REWRITE_GRACE_MS = 8_000
+_MERGE_RULES = MergeRules(fan_in=3, smallest=600, own_bytes=150, limit=6000, most_runs=7, grace_ms=REWRITE_GRACE_MS)
 
 # What is measured in seconds or offsets of a real cluster, scaled down with delete.retention.ms.
 _CONSTANTS: dict[str, dict[str, Any]] = {

@@ -29,6 +29,8 @@ class Bucket:
     changed: Callable[[str, str], None] | None = None
     _keys: list[str] = field(default_factory=list)
     """All keys in order, for listings."""
+    _modified: dict[str, datetime] = field(default_factory=dict)
+    """When each key was put, by the store's clock."""
     _clock: tuple[float, datetime] = (math.nan, _EPOCH)
     """What the clock said last, and at how many seconds: it is looked at several times in one moment."""
 
@@ -48,6 +50,7 @@ class Bucket:
         if key in self.objects:
             return Put.EXISTS
         self.objects[key] = body
+        self._modified[key] = self.now()
         insort(self._keys, key)
         if self.changed is not None:
             self.changed("put", key)
@@ -75,7 +78,7 @@ class Bucket:
     def info(self, key: str) -> ObjectInfo | None:
         """Size and time."""
         data = self.objects.get(key)
-        return None if data is None else ObjectInfo(key=key, size=len(data), modified=_EPOCH)
+        return None if data is None else ObjectInfo(key=key, size=len(data), modified=self._modified[key])
 
 
 class Store:

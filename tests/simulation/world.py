@@ -16,13 +16,14 @@ from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
 from backup_avro.coordination import Event as MessageKind
 from backup_avro.errors import TandemError
+from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller.config import Config
 from controller.coordination import Bulletin
 from controller.guard import as_guarded
 from controller.instance import Instance
 from controller.setup import Parts
-from simulation import client, patching, runtime
+from simulation import client, janitor, patching, runtime
 from simulation.board import Board, Coordination
 from simulation.client import CLUSTER_ID
 from simulation.comparing import ViolationError
@@ -50,7 +51,9 @@ _STEADY_S = 12.0
 
 
 @cache
-def config_of(name: str, *, offers: bool = False, workers: int = 0, exclude: Sequence[str] = ()) -> Config:
+def config_of(
+    name: str, *, offers: bool = False, workers: int = 0, exclude: Sequence[str] = (), retain: int = 0
+) -> Config:
     """Return an instance's configuration: real policies, scaled to a rotation every 15 s."""
     return Config.model_validate(
         {
@@ -75,6 +78,7 @@ def config_of(name: str, *, offers: bool = False, workers: int = 0, exclude: Seq
                 "workers": workers,
             },
             "shutdown": {"grace": "5s"},
+            "retain": {"generations": retain},
             "groups": {"enabled": False},
         }
     )
@@ -118,6 +122,10 @@ class Plan:
     workers: int = 0
     worker_crash: float = 0.0
     maintenance: float = 0.0
+    retention: float = 0.0
+    retain: int = 0
+    lost: float = 0.0
+    twins: bool = False
 
 
 @dataclass(slots=True)
@@ -175,6 +183,7 @@ class World:
         self.judge = Judge(self.cluster, self.bucket, PAIR)
         self.bucket.changed = self._changed
         self._draw()
+        self.judge.retain = self.plan.retain
         for name in ("t", "u")[: 1 + self.random.randrange(2)]:
             self._create(name)
         self.office = Office(self.cluster, self.bucket, self.say, self.weather)
@@ -251,6 +260,10 @@ class World:
             away=some(0.03, 0.2),
             set_back=rng.random() < 0.5,
             local_step=some(0.05, 0.3),
+            retention=some(0.15, 0.3),
+            retain=rng.choice((0, 0, 0, 1, 2)),
+            lost=some(0.02, 0.15),
+            twins=rng.random() < 0.15,
         )
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
@@ -306,8 +319,15 @@ class World:
             self.operator.checkpoint()
         if self.plan.maintenance:
             self.operator.resume()
-        for life in list(self.zombies):
-            self.crash(life.process)
+        if self.plan.twins:  # what was dead, it seemed, goes on beside what was started in its place
+            for name in sorted(self.alive):
+                if not any(life.name == name for life in self.zombies):
+                    self._count("twins at the end")
+                    self.zombies.append(self.alive.pop(name))
+                    break
+        else:
+            for life in list(self.zombies):
+                self.crash(life.process)
         for life in [*self.alive.values(), *self.zombies]:
             life.network.weather = self.weather
             life.network.store_down_until = life.network.brokers_down_until = 0.0
@@ -347,6 +367,7 @@ class World:
             offers=self.plan.catch_up > 0,
             workers=self.plan.workers,
             exclude=self.excluded.get(name, ()),
+            retain=self.plan.retain,
         )
         wake, stop = Event(), Event()
         store = Store(self.bucket, network)
@@ -495,6 +516,8 @@ class World:
                 self._suspend(life, rng.choice((1.0, 4.0, 9.0, 18.0, 35.0)) * (0.5 + rng.random()))
             elif self._chance(plan.zombie):
                 self._haunt(life)
+            elif self._chance(plan.lost):
+                self._lose(life, 30.0 + 50.0 * rng.random())
             self._cut_off(life)
         self.office.trouble(lambda: self._chance(plan.worker_crash))
         self._trouble_with_partitions()
@@ -503,17 +526,21 @@ class World:
         if self._chance(plan.wipe_messages):
             self.say("the coordination topic is wiped")
             self.board.messages.clear()
+        self._trouble_with_clocks()
+        if plan.forever_dead and self.gone is None and self._chance(0.02):
+            self.gone = rng.choice(_NAMES)
+            self.say(f"{self.gone} is gone for good")
+            if self.gone in self.alive:
+                self.crash(self.alive[self.gone].process)
+
+    def _trouble_with_clocks(self) -> None:
+        plan, rng = self.plan, self.random
         if self._chance(plan.clock_step):
             self._step_store(rng.choice((-86_400.0, 86_400.0, 30.0)))
         if self._chance(plan.away):
             self._leave()
         if self._chance(plan.local_step):
             self._step_local(rng.choice(_NAMES))
-        if plan.forever_dead and self.gone is None and self._chance(0.02):
-            self.gone = rng.choice(_NAMES)
-            self.say(f"{self.gone} is gone for good")
-            if self.gone in self.alive:
-                self.crash(self.alive[self.gone].process)
 
     def _step_store(self, seconds: float) -> None:
         """The store's clock is set."""
@@ -578,6 +605,13 @@ class World:
         self._count("pause")
         self.runtime.pause(life.process)
         self.runtime.at(self.runtime.now + seconds, lambda: self.runtime.resume(life.process))
+
+    def _lose(self, life: Life, seconds: float) -> None:
+        """Its machine is lost, and another one takes its place after several turns of the other instance."""
+        self._count("away")
+        self.away_until[life.name] = self.runtime.now + seconds
+        self.say(f"{life.name} is away until {self.away_until[life.name] - 1000:.1f}")
+        self.crash(life.process)
 
     def _haunt(self, life: Life) -> None:
         """It seems dead and another process takes its name; later it goes on."""
@@ -666,6 +700,8 @@ class World:
             self.operator.catch_up()
         if self._chance(plan.maintenance):
             (self.operator.resume if rng.random() < 0.3 else self.operator.pause)()
+        if self._chance(plan.retention):
+            self.operator.retain()
 
     def failover(self, target: str) -> None:
         """`tandem failover`: ask an instance for the next generation."""
@@ -719,12 +755,16 @@ class World:
                 raise ViolationError(
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
+        self._each_alone(states)
         guarded = as_guarded(CLUSTER_ID, list(self.cluster.topics.values()))
         held = self.judge.held()
         releases = self.judge.old_releases()
+        kept = coverage.retained(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
         leftover = []
         for state in states:
-            if state.number >= newest.number - 2 or state.instance == self.gone or held(state.number):
+            if state.number >= newest.number - 2 - self.plan.retain or state.number in kept:
+                continue
+            if state.instance == self.gone or held(state.number):
                 continue
             may_go = coverage.clearing(state, states, guarded, released(releases, state))
             if not state.complete or (may_go is not None and may_go.goes):
@@ -732,10 +772,18 @@ class World:
         if leftover:
             raise ViolationError(f"generations {leftover} were not cleared although {newest.number} is Active")
 
+    def _each_alone(self, states: list[Generation]) -> None:
+        """Of the processes of one name one writes at most."""
+        for name in _NAMES:
+            writers = {state.holder for state in states if state.instance == name and not state.sealed}
+            if len(writers) > 1 and name != self.gone:
+                raise ViolationError(f"two processes of {name} write at the same time: {sorted(writers)}")
+
 
 def wire() -> None:
     """Patch the production modules and put the simulated fetcher and transcoder in the place of the real ones."""
     patching.apply()
+    janitor.wire()
 
     def open_source(*_: object, **__: object) -> Source:
         return cast("Source", runtime.here().me().process.open_source())

@@ -97,7 +97,7 @@ def test_directed_histories() -> None:
     """What was thought out to break a promise keeps it."""
     told = run("--directed", "--seeds", "3")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert "27 passed, 0 failed" in told.stdout
+    assert "39 passed, 0 failed" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,34 @@ def test_a_directed_history_can_fail(mistake: str, said: str) -> None:
     told = run("--directed", "--seeds", "1", code=mistake)
     assert told.returncode == 3, told.stdout + told.stderr
     assert said in told.stdout
-    assert "8 passed, 1 failed" in told.stdout
+    assert "12 passed, 1 failed" in told.stdout
+
+
+def test_two_processes_that_wait_for_each_other_are_seen() -> None:
+    """Of two that hold a generation each, one must go on: with either waiting for the other, nobody takes the turn."""
+    told = run(
+        "--directed",
+        "--seeds",
+        "1",
+        code="from controller import decide\n"
+        "first = decide._twin_first\n"
+        "decide._twin_first = lambda foreign, held, seen, policy: first(foreign, [], seen, policy)\n",
+    )
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert "two processes of a wait for each other" in told.stdout
+
+
+def test_a_sweep_that_takes_too_much_is_seen() -> None:
+    """Of each key the newest record below the horizon is what every later moment needs."""
+    told = run(
+        "--directed",
+        "--seeds",
+        "1",
+        code="from spark_jobs import sweep_records\n"
+        "sweep_records._newest_first = lambda body, count: list(sweep_records.best_bodies().spans(body, count))\n",
+    )
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert "janitors beside an Active" in told.stdout
 
 
 def test_threads_that_one_of_them_killed_are_let_go() -> None:
