@@ -173,7 +173,7 @@ def test_what_an_entry_says_of_the_local_clock(monkeypatch: pytest.MonkeyPatch) 
 def test_what_an_earlier_life_saw_keeps_its_skew() -> None:
     """As long as this one has not been at head: the store's clock may have been set back between the two."""
     board, drafter, track, _ = at_head()
-    track.skew = 5
+    track.skew, track.head_at = 5, board.now()
     found = drafter.draft()
     assert found is not None
     assert (found.head_at, found.positions[key()].skew) == (None, 5)
