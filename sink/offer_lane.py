@@ -21,6 +21,7 @@ from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, check_offer, decode_offer
 from sink import clock
+from sink.encryption.key_ring import keys_of
 from sink.lanes import Board, ScanLane
 from sink.object_store.base import ObjectMissingError, StoreTransientError
 from sink.scan import BaseScan
@@ -188,9 +189,14 @@ class OfferLane:
                 self._end_empty(tp)
 
     def _read(self, name: str) -> Offer:
-        """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says."""
+        """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says.
+
+        Likewise if it names an object that has to be encrypted and is not.
+        """
         offer = decode_offer(self._board.store.get(name), name)
         check_offer(offer, name)
+        for item in offer.objects:
+            keys_of(self._board.store).refuse_plain(item)
         return offer
 
     def _throw_away(self, name: str) -> None:

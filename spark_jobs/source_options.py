@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from backup_avro import connector
 from backup_avro.chain import Topic
@@ -349,25 +349,30 @@ def parse_store(options: Mapping[str, str]) -> StoreSettings:
             raise ConfigError(
                 f"kafka_backup: unknown option {STORE_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
             )
-        kind = str(known[name].type).partition(" ")[0]
-        try:
-            values[name] = _CONVERTERS.get(kind, str)(text)
-        except (KeyError, ValueError):
-            raise ConfigError(f"kafka_backup: option {STORE_PREFIX}{name} is no {kind}", remedy="correct it") from None
+        values[name] = _converted(f"{STORE_PREFIX}{name}", known[name], text)
     return StoreSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
 
 
 def parse_keys(options: Mapping[str, str]) -> EncryptionSettings:
     """Return where keys are, from text; lists are separated by commas. ConfigError names the option."""
     known = {item.name: item for item in fields(EncryptionSettings)}
-    values: dict[str, str | tuple[str, ...]] = {}
+    values: dict[str, object] = {}
     for name, text in options.items():
         if name not in known:
             raise ConfigError(
                 f"kafka_backup: unknown option {KEYS_PREFIX}{name}", remedy=f"known are {', '.join(sorted(known))}"
             )
-        values[name] = tuple(_items(text)) if known[name].default == () else text
-    return EncryptionSettings(**values)  # type: ignore[arg-type]  # by the default of each field
+        is_list = known[name].default == ()
+        values[name] = tuple(_items(text)) if is_list else _converted(f"{KEYS_PREFIX}{name}", known[name], text)
+    return EncryptionSettings(**values)  # type: ignore[arg-type]  # converted by the type of each field
+
+
+def _converted(option: str, field: Field[Any], text: str) -> object:
+    kind = str(field.type).partition(" ")[0]
+    try:
+        return _CONVERTERS.get(kind, str)(text)
+    except (KeyError, ValueError):
+        raise ConfigError(f"kafka_backup: option {option} is no {kind}", remedy="correct it") from None
 
 
 #: By the first word of a field's type; all others are texts.
@@ -384,11 +389,15 @@ def store_options(settings: StoreSettings) -> dict[str, str]:
     keys = settings.encryption
     del values["encryption"]
     return {
-        f"{KEYS_PREFIX}{item.name}": value if isinstance(value, str) else ",".join(value)
+        f"{KEYS_PREFIX}{item.name}": ",".join(value) if isinstance(value, tuple) else _text(value)
         for item in fields(keys)
         if (value := getattr(keys, item.name))
     } | {
-        f"{STORE_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
+        f"{STORE_PREFIX}{name}": _text(value)
         for name, (value, default) in values.items()
         if value is not None and value != default
     }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

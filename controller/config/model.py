@@ -194,6 +194,9 @@ class EncryptionSettings(Section):
     )
     decrypt_aws_kms_key_arns: tuple[str, ...] = Field(default=(), description="ARNs of older keys of AWS KMS")
     aws_kms_endpoint_url: str | None = Field(default=None, description="URL of the KMS; left out: AWS")
+    require: bool = Field(
+        default=False, description="whether data objects that are not encrypted are refused wherever they are read"
+    )
 
     @field_validator("aws_kms_endpoint_url")
     @classmethod

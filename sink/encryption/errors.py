@@ -1,8 +1,8 @@
-"""What goes wrong with keys. None of it is damage: the objects are as they were written."""
+"""What goes wrong with keys, which is no damage: the objects are as they were written. And what should have one."""
 
 from __future__ import annotations
 
-from backup_avro.errors import ConfigError, PermanentError, TransientError
+from backup_avro.errors import ConfigError, DamagedError, PermanentError, TransientError
 
 
 class MissingKeyError(ConfigError):
@@ -15,3 +15,7 @@ class KeyDeniedError(PermanentError):
 
 class KeyUnavailableError(TransientError):
     """The KMS did not answer, or was too busy."""
+
+
+class PlainObjectError(DamagedError):
+    """A data object is not encrypted, and only what is encrypted is to be read: whoever has no key may have made it."""

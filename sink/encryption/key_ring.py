@@ -17,7 +17,7 @@ from backup_avro.chain import StoredObject
 from backup_avro.envelope import CHUNK_SIZE, DATA_KEY_SIZE, Envelope
 from backup_avro.errors import ConfigError, DamagedError
 from sink.encryption import key_text
-from sink.encryption.errors import MissingKeyError
+from sink.encryption.errors import MissingKeyError, PlainObjectError
 from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 
 _LONGEST_FILE: Final = 4096
@@ -106,8 +106,12 @@ class KeyRing:
         return {root.id: root.place for root in self._opened().values()}
 
     def new(self, key: str) -> Seal | None:
-        """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of the KMS."""
+        """Return what to encrypt the new object `key` with, None if it is not to be. Raises errors of the KMS.
+
+        ConfigError if it has to be encrypted, and no key for new objects is named.
+        """
         if not self._settings.encrypts:
+            self._refuse_plain_writing()
             return None
         root = next(iter(self._opened().values()))
         wrapping, stored = root.new_wrapping_key(*layout.place_of(key))
@@ -127,9 +131,13 @@ class KeyRing:
         return sealing.unwrap(envelope.data_key, wrapping)
 
     def require(self, objects: Iterable[StoredObject]) -> None:
-        """Look whether there is a key for each object, before work begins. MissingKeyError names the first without."""
+        """Look whether each object may be read, and can be, before work begins.
+
+        MissingKeyError names the first without a key, PlainObjectError one that has to be encrypted and is not.
+        """
         known: set[str] = set()
         for item in objects:
+            self.refuse_plain(item)
             if item.envelope is None or item.envelope.key_id in known:
                 continue
             if item.envelope.key_id not in self._opened():
@@ -138,11 +146,30 @@ class KeyRing:
                 )
             known.add(item.envelope.key_id)
 
+    def refuse_plain(self, item: StoredObject) -> None:
+        """Raise PlainObjectError if an object has to be encrypted, and the chain says that it is not."""
+        if self._settings.require and item.envelope is None:
+            raise PlainObjectError(
+                f"{item.key} is not encrypted, and encryption.require is set",
+                remedy="if it is older than the key, read it with --set encryption.require=false; `tandem keys` shows "
+                "which generations hold such objects. If there should be none, somebody without the key has made it: "
+                "`tandem verify` names all, and another generation may have none",
+            )
+
+    def _refuse_plain_writing(self) -> None:
+        if self._settings.require:
+            raise ConfigError(
+                "new objects would not be encrypted, and encryption.require is set",
+                remedy="name a key for new objects in the configuration's `encryption` section",
+            )
+
     def check(self, pair: str) -> None:
         """Read all keys, and ask the KMS for one: a mistake is to be told before anything is read from the brokers."""
         roots = self._opened()
         if self._settings.encrypts:
             next(iter(roots.values())).new_wrapping_key(pair, 0)
+        else:
+            self._refuse_plain_writing()
 
     def _opened(self) -> dict[str, Root]:
         with self._lock:

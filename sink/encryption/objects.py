@@ -19,7 +19,7 @@ _REMEDY = "restore the object from the bucket's versions or a replica, or use an
 
 
 def require_keys(store: ObjectStore, partitions: Iterable[PartitionSelection]) -> None:
-    """Look whether there is a key for all that is to be read, before work begins. Raises MissingKeyError."""
+    """Look whether there is a key for all that is to be read, before work begins. Raises as `KeyRing.require`."""
     keys_of(store).require(piece.item for selected in partitions for piece in selected.slices)
 
 
@@ -76,8 +76,9 @@ def stored_object(
 def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
     """Return the Avro file of a whole object, whose stored bytes were checked against the chain.
 
-    Raises DamagedError that names the object, MissingKeyError and errors of the KMS.
+    Raises DamagedError that names the object, PlainObjectError, MissingKeyError and errors of the KMS.
     """
+    keys.refuse_plain(item)
     if item.envelope is None:
         if is_encrypted(data):
             raise DamagedError(f"{item.key} is encrypted, but the chain says that it is not", remedy=_REMEDY)
@@ -91,12 +92,14 @@ def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> 
 
     Raises as `open_object`, and the store's errors.
     """
+    keys = keys_of(store)
+    keys.refuse_plain(item)
     envelope = item.envelope
     if envelope is None:
         return store.get(item.key, start=start, end=end)
     with _named(item):
         stretch = envelope.stretch(item.bytes, start, end)
-        data_key = keys_of(store).data_key(item.key, envelope)
+        data_key = keys.data_key(item.key, envelope)
     data = store.get(item.key, start=stretch.start, end=stretch.end)
     with _named(item):
         if len(data) != stretch.end - stretch.start:

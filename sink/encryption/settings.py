@@ -18,7 +18,8 @@ VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class EncryptionSettings:
     """New objects are encrypted with the one key that is named by file, environment variable or ARN, if there is one.
 
-    The `decrypt_…` ones are for reading alone. Raises ConfigError that names the field.
+    The `decrypt_…` ones are for reading alone. With `require` nothing is read or written that is not encrypted. Raises
+    ConfigError that names the field.
     """
 
     key_file: str | None = None
@@ -28,6 +29,7 @@ class EncryptionSettings:
     decrypt_key_envs: tuple[str, ...] = ()
     decrypt_aws_kms_key_arns: tuple[str, ...] = ()
     aws_kms_endpoint_url: str | None = None
+    require: bool = False
 
     def __post_init__(self) -> None:
         """Refuse two keys for new objects, and what names no key."""
@@ -78,6 +80,11 @@ class Named(Protocol):
         """Where the KMS is, None: AWS."""
         ...
 
+    @property
+    def require(self) -> bool:
+        """Whether only encrypted objects are read and written."""
+        ...
+
 
 def problems(named: Named) -> Iterator[tuple[str, str]]:
     """Yield (field, what is wrong with it)."""
@@ -97,6 +104,8 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
             yield field, "is not the name of an environment variable; write the name, not the key"
         elif variable.startswith("TANDEM_"):
             yield field, f"{variable} would be taken for a configuration key; choose a name without TANDEM_"
+    if named.require and not any((*new.values(), *_older(named))):
+        yield "require", "is set, and no key is named: nothing could be read"
     arns = tuple(
         _each("aws_kms_key_arn", named.aws_kms_key_arn, "decrypt_aws_kms_key_arns", named.decrypt_aws_kms_key_arns)
     )
@@ -105,6 +114,10 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
             yield field, f"{arn!r} is not a key's ARN; write arn:aws:kms:region:account:key/id, not an alias"
     if named.aws_kms_endpoint_url and not arns:
         yield "aws_kms_endpoint_url", "has no use without a key of AWS KMS"
+
+
+def _older(named: Named) -> tuple[str, ...]:
+    return (*named.decrypt_key_files, *named.decrypt_key_envs, *named.decrypt_aws_kms_key_arns)
 
 
 def _each(field: str, new: str | None, fields: str, older: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -17,11 +17,11 @@ from backup_avro.chain import StoredObject
 from backup_avro.chain_json import decode_entry
 from backup_avro.container import Codec, decode_header
 from backup_avro.envelope import CHUNK_SIZE, is_encrypted
-from backup_avro.errors import DamagedError
+from backup_avro.errors import ConfigError, DamagedError, ExitCode
 from backup_avro.record import Record, decode_body
 from backup_avro.selection import Slice, select
 from sink.chain.reader import ChainReader
-from sink.encryption.errors import MissingKeyError
+from sink.encryption.errors import MissingKeyError, PlainObjectError
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.encryption.objects import open_object, read_range, require_keys, stored_object
 from sink.encryption.settings import EncryptionSettings
@@ -265,12 +265,14 @@ def test_a_store_is_opened_with_the_keys_of_its_settings(tmp_path: Path, monkeyp
 def test_options_of_the_data_source_name_keys() -> None:
     """They come back from settings as they were, and unknown ones are refused."""
     settings = StoreSettings(
-        region="eu-central-1", encryption=EncryptionSettings(key_file="/k", decrypt_key_files=("/a", "/b"))
+        region="eu-central-1",
+        encryption=EncryptionSettings(key_file="/k", decrypt_key_files=("/a", "/b"), require=True),
     )
     options = store_options(settings)
     assert options == {
         "encryption.key_file": "/k",
         "encryption.decrypt_key_files": "/a,/b",
+        "encryption.require": "true",
         "store.region": "eu-central-1",
     }
     assert parse_options({"root": "file:///x", "pair": PAIR, **options}).address.settings == settings
@@ -278,3 +280,60 @@ def test_options_of_the_data_source_name_keys() -> None:
         parse_keys({"keyfile": "/k"})
     with pytest.raises(Exception, match=r"unknown option store.encryption"):
         parse_options({"root": "file:///x", "pair": PAIR, "store.encryption": "x"})
+    with pytest.raises(ConfigError, match=r"option encryption.require is no bool"):
+        parse_keys({"key_file": "/k", "require": "perhaps"})
+
+
+# --- what is not encrypted --------------------------------------------------------------------------------------------
+
+
+def demanding(*, new: bool = True) -> KeyRing:
+    """Keys that take nothing that is not encrypted."""
+    field: dict[str, Any] = {"key_env": "NEW"} if new else {"decrypt_key_envs": ("NEW",)}
+    return KeyRing(EncryptionSettings(require=True, **field), environment={"NEW": KEY_TEXT})
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_what_is_not_encrypted_is_refused_wherever_it_is_read(journal: bool) -> None:
+    """Whoever can write a chain, and has no key, could name a plain object in it, which was read like an old one."""
+    store = MemoryStore(keys=ring())
+    backup = backup_of(store, 4, journal=journal)
+    store.keys = NO_KEYS
+    backup.commit(records("t", 0, range(40, 44)), journal=journal)
+    backup.complete()
+    store.keys = demanding()
+    *sealed, plain = slices(store)
+    assert [read(store, piece, apart=apart) for piece in sealed for apart in (True, False)]
+    for apart in (True, False):
+        with pytest.raises(PlainObjectError) as caught:
+            read(store, plain, apart=apart)
+        assert str(caught.value).startswith(f"{plain.item.key} is not encrypted, and encryption.require is set (if it")
+        assert caught.value.exit_code is ExitCode.UNHEALTHY
+    with pytest.raises(PlainObjectError):
+        require_keys(store, select([ChainReader(store, PAIR).load(1)]).partitions)
+    assert findings(store) == [(Fault.CHECKSUM, "is not encrypted, and encryption.require is set")]
+    store.keys = ring()
+    assert findings(store) == []
+
+
+def test_a_merge_takes_nothing_that_is_not_encrypted() -> None:
+    """It would be sealed by the instance, and nobody could tell any more."""
+    store = MemoryStore()
+    backup = backup_of(store, 20, journal=True)
+    store.keys = demanding()
+    objects = set(store.objects)
+    with pytest.raises(PlainObjectError):
+        to_the_end(merger(backup))
+    assert set(store.objects) == objects
+
+
+def test_what_has_to_be_encrypted_is_never_written_in_the_clear() -> None:
+    """An instance says so at its start; a reader needs no key for new objects."""
+    with pytest.raises(ConfigError, match="require: is set, and no key is named"):
+        EncryptionSettings(require=True)
+    keys = demanding(new=False)
+    for writing in (lambda: keys.check(PAIR), lambda: keys.new("shop/a/generation=00000001/journal/x.avro")):
+        with pytest.raises(ConfigError, match="new objects would not be encrypted") as caught:
+            writing()
+        assert caught.value.exit_code is ExitCode.USAGE
+    demanding().check(PAIR)

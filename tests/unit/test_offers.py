@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from chains import OPENING, PAIR, key, topic
 from doubles import MemoryStore, StandInCluster
+from golden.encrypted import KEY_TEXT
 from hypothesis import given
 from hypothesis import strategies as st
 from pipelines import QUICK, T0, Bench, Log, through
@@ -24,6 +25,8 @@ from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
 from sink.chain.reader import ChainReader
+from sink.encryption.key_ring import KeyRing
+from sink.encryption.settings import EncryptionSettings
 from sink.object_store.base import StoreTransientError
 from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, put_offer, read_range
 from sink.source.fetched import FaultKind, FetchFault
@@ -507,3 +510,19 @@ def test_an_offer_comes_back(bench: Bench) -> None:
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")
+
+
+def test_what_has_to_be_encrypted_is_not_taken_in_the_clear(bench: Bench) -> None:
+    """By a job without the key, or by whoever has none: the offer goes, and the range is read again."""
+    settings = EncryptionSettings(key_env="NEW", require=True)
+    bench.store.keys = KeyRing(settings, environment={"NEW": KEY_TEXT})
+    started(bench)
+    theirs = MemoryStore(objects=bench.store.objects, clock_ms=bench.store.clock_ms, step_ms=0)
+    wanted = task(0, 100)
+    found = read_range(wanted, source=bench.log.open(), store=theirs, transcoder=ReferenceTranscoder())
+    put_offer(theirs, wanted, found.offer)
+    bench.until(lambda _: not offers(bench.store))
+    assert bench.chain().positions[key()].base.done == ()
+    read(bench, 0, 100)
+    state = bench.until(through(100))
+    assert all(item.envelope is not None for item in state.objects.values())
