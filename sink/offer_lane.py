@@ -9,8 +9,9 @@ taken before, by a process that does not run any more, they ended before the cha
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -84,6 +85,7 @@ class OfferLane:
         self._refused: list[Offer] = []
         self._begun_mono = self._look_at = self._moved_at = self._idle_since = clock.now()
         self._own: ScanLane | None = None
+        self._looking: Iterator[None] | None = None
 
     @property
     def busy(self) -> bool:
@@ -113,26 +115,37 @@ class OfferLane:
         start_again(self._board, tp, leader, epoch)
 
     def step(self, timeout_s: float) -> None:
-        """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers."""
+        """Take what has been offered meanwhile. Once there is nothing to take, look ever more rarely for leftovers.
+
+        Each offer takes a request or two, and the tail waits meanwhile: what is not done in time goes on next time.
+        """
         now = clock.now()
-        if now >= self._look_at:
+        if self._looking is None and now >= self._look_at:
             if self._waiting:
                 self._idle_since = now
             self._look_at = now + min(max(_LOOK_S, now - self._idle_since), _LONGEST_REST_S)
-            try:
-                self._look()
-            except StoreTransientError as error:
-                _LOG.warning("cannot look for offers, trying again", error=str(error))
-            self._tell(now)
+            self._looking = self._look()
+        if self._looking is not None:
+            self._go_on(self._looking, until=now + timeout_s)
         if self._own is not None:
             self._own.step(timeout_s)
-        elif self._waiting:
+        elif self._waiting and self._looking is None:
             time.sleep(timeout_s)
 
     def stop(self) -> None:
         """Call off what was begun elsewhere on this lane's behalf."""
         if self._own is not None:
             self._own.stop()
+
+    def _go_on(self, looking: Iterator[None], *, until: float) -> None:
+        try:
+            for _ in looking:
+                if clock.now() >= until:
+                    return
+        except StoreTransientError as error:
+            _LOG.warning("cannot look for offers, trying again", error=str(error))
+        self._looking = None
+        self._tell(clock.now())
 
     def _tell(self, now: float) -> None:
         if not self._waiting:
@@ -154,7 +167,8 @@ class OfferLane:
             f"the bases of {len(self._waiting)} partitions wait for a catch-up job: run `tandem catch-up`"
         )
 
-    def _look(self) -> None:
+    def _look(self) -> Iterator[None]:
+        """Look once, in steps of one offer each. Between two of them anything may become of a partition."""
         by_key: dict[PartitionKey, list[_Listed]] = {}
         over: list[str] = []
         began = clock.now()
@@ -165,7 +179,7 @@ class OfferLane:
                 continue
             topic_id, partition, floor, leader, low, high = found
             key = PartitionKey(topic_id, partition)
-            if self._is_over(key, floor, low):
+            if self._is_over(key, low):
                 over.append(info.key)
             else:
                 seen, missing = since[info.key] = self._since.get(info.key, (clock.now(), self._looked_at))
@@ -176,17 +190,22 @@ class OfferLane:
         self._since, self._looked_at = since, began
         for name in over:
             self._throw_away(name)
-        for offer in [offer for offer in self._refused if self._is_over(offer.key, offer.floor, offer.low)]:
+            yield
+        for offer in [offer for offer in self._refused if self._is_over(offer.key, offer.low)]:
             self._refused.remove(offer)
             self._delete_useless(offer)
+            yield
         for tp in sorted(self._waiting):
+            if tp not in self._waiting:
+                continue
             track = self._board.tracks[tp]
             self._refuse_misplaced(track.scan.base, by_key.get(track.key, ()))
-            while tp in self._waiting:
+            while tp in self._waiting and self._board.tracks[tp] is track:
                 listed_ = self._next(track.scan, by_key.get(track.key, ()))
                 if listed_ is None or not self._take(tp, track, listed_):
                     break
                 self._end_empty(tp)
+                yield
 
     def _read(self, name: str) -> Offer:
         """Read an offer. Raises the store's errors, and DamagedError if it is not what its name says.
@@ -212,24 +231,40 @@ class OfferLane:
     def _delete_useless(self, offer: Offer) -> None:
         """Delete what an offer names that is over: whoever holds the chain, and be it another process, can't take it.
 
-        Before that it might: this process may have lost the chain without knowing it.
+        Before that it might: this process may have lost the chain without knowing it. Whatever an offer says, nothing
+        goes but what by its name is of the offer's own range: what a commit under way is to name, or an offer of
+        another range that nobody has looked at yet, lies elsewhere. What is left lying is retention's.
         """
-        # Whatever an offer says, nothing goes but data objects of this generation.
-        self._board.store.delete(
-            [item.key for item in offer.objects if not self._knows(item.key) and item.key.startswith(self._data)]
+        topic = self._state.topics.get(offer.key.topic_id)
+        if topic is None:
+            return
+        named = re.compile(
+            re.escape(f"{self._data}{topic.name}/partition={offer.key.partition}/{topic.name}+{offer.key.partition}+")
+            + r"([0-9]{20})\+([0-9]{20})\+[0-9a-f]{16}\.avro"
         )
+        own = [
+            item.key
+            for item in offer.objects
+            for match in [named.fullmatch(item.key)]
+            if match is not None and offer.low <= int(match[1]) <= int(match[2]) < offer.high
+        ]
+        self._board.store.delete([name for name in own if not self._knows(name)])
 
     def _knows(self, name: str) -> bool:
         """Whether the chain names a data object."""
         return name in self._state.objects or name in self._state.replaced
 
-    def _is_over(self, key: PartitionKey, floor: int, low: int) -> bool:
-        """Whether the chain has an offer's range, or will never take it."""
+    def _is_over(self, key: PartitionKey, low: int) -> bool:
+        """Whether the chain has the range that begins at `low`, read under whatever floor.
+
+        An offer of an older floor is of no use before that, but by its name alone it would be over while offers of the
+        same range wait to be taken.
+        """
         position = self._state.positions.get(key)
         if position is None:
             return False
         base = position.base
-        return floor < base.floor or base.complete or any(begin <= low for begin, _ in base.done)
+        return base.complete or any(begin <= low for begin, _ in base.done)
 
     def _next(self, scan: BaseScan, listed: list[_Listed] | tuple[()]) -> _Listed | None:
         """Return an offer that goes on where the base stands."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from chains import OPENING, PAIR, key, topic
-from doubles import MemoryStore, StandInCluster
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
 from golden.encrypted import KEY_TEXT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -253,6 +253,96 @@ def test_a_damaged_offer_is_thrown_away(bench: Bench) -> None:
         bench.store.put_if_absent(PREFIX + name, encode_offer(forged))
         bench.until(lambda _: not offers(bench.store))
         assert {victim, other} <= bench.store.objects.keys()
+
+
+def test_an_offer_that_is_over_takes_nothing_with_it_but_its_own(bench: Bench) -> None:
+    """Whoever may put offers must not have objects deleted that a commit under way, or another offer, is to name."""
+    started(bench)
+    assert read(bench, 50, 100).records == 50
+    state = bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    sample = next(iter(state.objects.values()))
+    waiting = [item.key for item in read(bench, 0, 20).offer.objects]
+    names = [
+        layout.data_key(*FOLDER, topic=topic_, partition=number, first=first, last=last, nonce="0" * 16)
+        for topic_, number, first, last in (("t", 0, 100, 109), ("t", 0, 90, 109), ("t", 1, 60, 70), ("u", 0, 60, 70))
+    ]
+    useless = layout.data_key(*FOLDER, topic="t", partition=0, first=60, last=70, nonce="1" * 16)
+    for name in (*names, useless):
+        bench.store.put_if_absent(name, b"x")
+    found = tuple(moved_to(sample, name, 50) for name in (*names, *waiting, useless))
+    forged = replace(over(50), objects=found)
+    put_offer(bench.store, task(50, 100), forged)
+    bench.until(lambda _: useless not in bench.store.objects)
+    assert {*names, *waiting} <= bench.store.objects.keys()
+
+
+def test_an_offer_of_an_older_floor_is_not_over_before_its_range_is(bench: Bench) -> None:
+    """It may name what an offer of the new one names, which waits for what lies above it."""
+    started(bench)
+    moved = FetchFault(
+        topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
+    )
+    with bench.log.lock:
+        for source in bench.log.sources:
+            source.leader[T0] = 2
+        bench.log.leader = 2
+        bench.log.faults.append(moved)
+    state = bench.until(lambda state: state.positions[key()].base.floor > 1)
+    floor = state.positions[key()].base.floor
+    waits = read(bench, 0, 50, floor=floor, leader=2).offer
+    put_offer(bench.store, task(0, 50), replace(waits, floor=1, leader=1))
+    time.sleep(0.3)
+    assert {item.key for item in waits.objects} <= bench.store.objects.keys()
+    read(bench, 50, 100, floor=floor, leader=2)
+    assert bench.stored(bench.until(through(100))) == list(range(100))
+    bench.until(lambda _: not offers(bench.store))
+
+
+def test_many_offers_do_not_hold_up_the_tail(bench: Bench) -> None:
+    """It is read between them."""
+    started(bench)
+    assert read(bench, 50, 100).records == 50
+    bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
+    bench.until(lambda _: not offers(bench.store))
+    in_a_row = [0]
+    (tail,) = (source for source in bench.log.sources if T0 in source.positions)
+    plain = tail.answer
+
+    def slow(operation: str, name: str) -> None:
+        if operation == "get" and name.startswith(PREFIX):
+            in_a_row[-1] += 1
+            time.sleep(0.03)
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        in_a_row.append(0)
+        return plain(source)
+
+    tail.answer = answer
+    bench.store.before = slow
+    for number in range(30):
+        wanted = task(50 + number, 100)
+        with bench.log.lock:
+            put_offer(bench.store, wanted, over(50 + number))
+    bench.until(lambda _: not offers(bench.store))
+    assert sum(in_a_row) >= 30
+    assert max(in_a_row) <= 4
+
+
+def over(low: int) -> Offer:
+    """What nobody needs any more."""
+    return Offer(
+        generation=1,
+        key=key(),
+        floor=1,
+        leader=1,
+        low=low,
+        high=100,
+        started_at=1,
+        ended_at=1,
+        took_ms=1,
+        objects=(),
+        run="x",
+    )
 
 
 def moved_to(item: StoredObject, name: str, first: int) -> StoredObject:
