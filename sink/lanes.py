@@ -31,8 +31,19 @@ def reading(tp: TopicPartition, *, tail: bool) -> object:
 class Source(Protocol):
     """One lane of raw fetches, as `sink.source.fetcher` has it. Used from one thread alone."""
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
-        """Begin to fetch a partition at `offset`, of this life of the topic alone."""
+    def assign(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        topic_id: str | None = None,
+        led_by: tuple[int, int] | None = None,
+    ) -> None:
+        """Begin to fetch a partition at `offset`, of this life of the topic alone.
+
+        `led_by` is the leader that the reader knows of, and its epoch: if it is not that one any more, it has moved.
+        """
         ...
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:

@@ -53,8 +53,13 @@ class TailLane:
         return self._held.told()
 
     def add(self, tp: TopicPartition, track: Track) -> None:
-        """Begin to read a partition where its track stands."""
-        self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id)
+        """Begin to read a partition where its track stands.
+
+        Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
+        """
+        base = track.scan.base
+        led_by = None if base.complete or base.leader < 0 else (base.leader, base.epoch)
+        self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id, led_by=led_by)
 
     def remove(self, tp: TopicPartition) -> None:
         """Stop reading a partition."""

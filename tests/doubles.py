@@ -188,12 +188,23 @@ class ScriptedSource:
     leader: dict[TopicPartition, int] = field(default_factory=dict)
     epochs: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    known: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     closed: bool = False
     error: Exception | None = None
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
+    def assign(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        topic_id: str | None = None,
+        led_by: tuple[int, int] | None = None,
+    ) -> None:
         """Begin to fetch."""
         del last_epoch
+        if led_by is not None:
+            self.known[tp] = led_by
         assert topic_id, "another topic of the same name must never be read"
         assert tp not in self.positions, "assigned twice"
         self.positions[tp] = offset

@@ -31,7 +31,7 @@ class Partition:
 
     `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
     changes with each assign and seek: an answer to an older one is void. `end` and `high_watermark` are those last told
-    by `leader` (-1: nothing told yet).
+    by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when whoever reads asked for it.
     """
 
     tp: TopicPartition
@@ -41,6 +41,8 @@ class Partition:
     topic_id: UUID | None
     leader: int = -1
     leader_epoch: int = -1
+    known_leader: int = -1
+    known_epoch: int = -1
     end: int = -1
     high_watermark: int = -1
 

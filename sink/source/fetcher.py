@@ -83,14 +83,23 @@ class RawFetcher:
     # What to read
 
     def assign(
-        self, tp: tuple[str, int], offset: int, last_epoch: int = -1, *, topic_id: UUID | str | None = None
+        self,
+        tp: tuple[str, int],
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        topic_id: UUID | str | None = None,
+        led_by: tuple[int, int] | None = None,
     ) -> None:
         """Start to read `tp` at `offset`; `last_epoch` is the leader epoch of the record before it, -1 if not known.
 
-        With `topic_id` another topic of the same name is never read; without it the id first seen is taken.
+        With `topic_id` another topic of the same name is never read; without it the id first seen is taken. `led_by` is
+        the leader that whoever reads knows of, and its epoch: if another one led since, a LEADER_MOVED tells of it.
         """
         now = clock.now()
         part = self._assignment.assign(TopicPartition(*tp), offset, last_epoch, _uuid(topic_id))
+        if led_by is not None:
+            part.known_leader, part.known_epoch = led_by
         view = self._lookups.views.get(part.tp.topic)
         if view is not None and view.error_code == wire.NO_ERROR:
             leadership.take_view(self._assignment, part, view, now)

@@ -100,18 +100,22 @@ def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now
     if 0 <= epoch < part.leader_epoch:
         assignment.want_metadata(now + STALE_RETRY)
         return
+    former, former_epoch = part.leader, part.leader_epoch
+    # The first view of a partition may be older than what whoever reads it was told: the next ones will not be.
+    if former < 0 and not 0 <= epoch < part.known_epoch:
+        former, former_epoch = part.known_leader, part.known_epoch
     # Each leader has an epoch of its own: two epochs later another broker may have led in between.
-    returned = leader == part.leader and epoch > part.leader_epoch + 1 and part.leader_epoch >= 0
-    if leader != part.leader or returned:
-        if part.leader >= 0:
+    returned = leader == former and epoch > former_epoch + 1 and former_epoch >= 0
+    if leader != former or returned:
+        if former >= 0:
             assignment.tell(
                 part,
                 FaultKind.LEADER_MOVED,
-                f"the leader of {part} moved from broker {part.leader} to {leader}, epoch {epoch}",
+                f"the leader of {part} moved from broker {former} to {leader}, epoch {epoch}",
                 now,
-                old_leader=part.leader,
+                old_leader=former,
                 new_leader=leader,
-                old_epoch=part.leader_epoch,
+                old_epoch=former_epoch,
                 new_epoch=epoch,
             )
         part.end = part.high_watermark = -1

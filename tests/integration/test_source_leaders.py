@@ -178,7 +178,7 @@ def test_what_has_no_leader_is_named_beside_what_is_known(cluster: list[KafkaSer
             found, missing = fetcher.bounds([here, there])
         began = time.monotonic()
         assert fetcher.bounds([here, there]) == (found, missing)
-        assert found == {here: LogBounds(start=0, end=3, end_epoch=0, leader=1)}
+        assert found == {here: LogBounds(start=0, end=3, end_epoch=0, leader=1, leader_epoch=0)}
         assert fetcher.known_ends([here, there]) == {here: (3, 0)}
         assert time.monotonic() - began < 5, "no deadline is waited for"
         with pytest.raises(ClusterTransientError, match="no leader for half-1"):

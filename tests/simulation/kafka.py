@@ -116,12 +116,22 @@ class Source:
         self._answered = -1.0
         self._told = False
 
-    def assign(self, tp: TopicPartition, offset: int, last_epoch: int = -1, *, topic_id: str | None = None) -> None:
+    def assign(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        topic_id: str | None = None,
+        led_by: tuple[int, int] | None = None,
+    ) -> None:
         """Begin to fetch."""
         spot = _Spot(offset, last_epoch, topic_id)
         self._spots[tp] = spot
         partition = self._partition(tp, spot)
-        if partition is not None:
+        if led_by is not None:
+            spot.leader, spot.leader_epoch = led_by
+        elif partition is not None:
             spot.leader, spot.leader_epoch = partition.leader, partition.epoch
 
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:

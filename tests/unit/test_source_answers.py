@@ -392,6 +392,35 @@ def test_a_leader_that_may_have_come_back_is_told() -> None:
     assert rig.part().end == -1
 
 
+@pytest.mark.parametrize(
+    ("known", "first", "told"),
+    [
+        ((1, 3), (2, 4), True),
+        ((1, 3), (1, 5), True),
+        ((1, 3), (1, 4), False),
+        ((1, 3), (1, 3), False),
+        ((2, 4), (1, 3), False),
+        ((2, -1), (1, -1), True),
+        ((-1, -1), (1, 3), False),
+    ],
+)
+def test_a_move_before_the_first_look_is_told(known: tuple[int, int], first: tuple[int, int], told: bool) -> None:
+    """A reader asked who leads, then began to fetch. A first view that is older than what it knows tells nothing."""
+    rig = Rig()
+    part = rig.assignment.assign(A, 0, -1, None)
+    part.known_leader, part.known_epoch = known
+    take_views(rig.assignment, [view(first, (1, 3), (1, 3))], rig.now)
+    moved = [
+        ((event.old_leader, event.old_epoch), (event.new_leader, event.new_epoch))
+        for event in rig.assignment.take_events()
+        if isinstance(event, FetchFault)
+    ]
+    assert moved == ([(known, first)] if told else [])
+    take_views(rig.assignment, [view((2, 9), (1, 3), (1, 3))], rig.now)
+    again = [event for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
+    assert [event.old_leader for event in again] == [first[0]], "from then on its own views count"
+
+
 def test_a_refused_fetch() -> None:
     """A top-level error hands out nothing and ends the session."""
     rig = Rig()

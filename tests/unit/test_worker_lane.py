@@ -254,6 +254,19 @@ def test_a_moved_leader_starts_the_base_again(bench: Bench, crew: Crew) -> None:
     assert objects(bench) - before == {item.key for item, _ in state.live_parts()}
 
 
+def test_the_tail_begins_from_the_leader_that_the_base_names(bench: Bench, crew: Crew) -> None:
+    """It may have moved since that was asked for. Workers would refuse every range, and nobody would say why."""
+    bench.start()
+    crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
+    tail, *others = bench.log.sources
+    assert not any(source.known for source in others)
+    known = dict(tail.known)
+    for low in (70, 40, 10, 0):
+        crew.read(low)
+    base = bench.until(through(100)).positions[key()].base
+    assert known == {T0: (base.leader, base.epoch)}
+
+
 def test_a_topic_that_is_gone_is_forgotten(bench: Bench, crew: Crew) -> None:
     """A worker's word makes the instance look at once; until it sees it too, the range is tried again."""
     bench.policy = replace(QUICK, survey_interval_s=60.0)
