@@ -71,12 +71,13 @@ def build_stage(folder: Path, seed: int) -> Stage:
 class Forgery:
     """What was done, and how to undo it: `before` holds the files as they were, None for those that were not there.
 
-    `by_head`: what is left may be right in itself, so only a head that is known tells.
+    `by_head`: what is left may be right in itself, so only a head that is known tells. `document`: of no chain.
     """
 
     kind: str
     what: str
     by_head: bool
+    document: bool = False
     before: dict[Path, bytes | None] = field(default_factory=dict)
 
     def undo(self) -> None:
@@ -107,7 +108,8 @@ def forge(rng: random.Random, stage: Stage) -> Forgery:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        return Forgery(kind=kind, by_head=by_head, what=", ".join(map(stage.key, list(changes)[:3])), before=before)
+        what = ", ".join(map(stage.key, list(changes)[:3]))
+        return Forgery(kind=kind, by_head=by_head, document=way is _forge_document, what=what, before=before)
 
 
 # --- documents ---
@@ -284,6 +286,27 @@ def _sign_anew(rng: random.Random, stage: Stage) -> _Changes:
     return {path: stage.stranger.seal(stage.key(path), unseal(path.read_bytes())[0]) for path in paths}
 
 
+def _forge_document(rng: random.Random, stage: Stage) -> _Changes:
+    """A signed document that no chain speaks of: another one's, another pair's, edited, or without its signature."""
+    files = [path for path in stage.scene.files("documents") if layout.is_signed(stage.key(path))]
+    path = rng.choice(files)
+    data = path.read_bytes()
+    match rng.randrange(4):
+        case 0:
+            return {path: rng.choice(files).read_bytes()}
+        case 1:
+            return {path: (stage.folder / OTHER / path.relative_to(stage.folder / PAIR)).read_bytes()}
+        case 2:
+            return {path: unseal(data)[0]}
+        case _:
+            document = _document(data)
+            name = rng.choice(
+                [name for name, value in document.items() if isinstance(value, str | int) and name != "v"]
+            )
+            document[name] += 1 if isinstance(document[name], int) else "0"
+            return {path: _seal(rng, stage, path, _body(document, claim=False), data)}
+
+
 _WAYS: tuple[tuple[str, Callable[[random.Random, Stage], _Changes]], ...] = (
     ("two swapped", _swap),
     ("chains spliced", _splice),
@@ -294,4 +317,5 @@ _WAYS: tuple[tuple[str, Callable[[random.Random, Stage], _Changes]], ...] = (
     ("rolled back below a known head", _roll_back),
     ("signatures stripped", _strip),
     ("signed with a foreign key", _sign_anew),
+    ("a small document forged", _forge_document),
 )

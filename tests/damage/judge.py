@@ -10,6 +10,7 @@ from build_backup import PAIR
 from backup_avro import layout
 from backup_avro.errors import TandemError
 from backup_avro.head import Head
+from damage import documents
 from damage.scene import Place, Row, Scene, rows
 from damage.ways import Damage
 from sink.chain.reader import ChainReader
@@ -27,6 +28,8 @@ class Outcome(StrEnum):
     VERIFY = "verify found it, a restore did not need it"
     OLDER = "the newest entry or claim is gone: an older state, whole"
     SAME = "the bytes mean the same"
+    REFUSED = "a small document: who goes by it refuses it, or waits; a restore is whole"
+    GONE = "a small document is deleted, which nobody can tell; a restore is whole"
     BAD = "not detected"
 
 
@@ -39,6 +42,8 @@ def judge(scene: Scene, done: Damage) -> tuple[Outcome, str]:
         if not _in_order(got, known):
             return Outcome.BAD, f"a restore hands on wrong records of {place}, saying {said or 'nothing'}"
     whole = handed == scene.sound
+    if done.document:
+        return _of_document(scene, done, whole=whole, said=said, found=found)
     if found:
         if said:
             return Outcome.BOTH, said
@@ -54,6 +59,29 @@ def judge(scene: Scene, done: Damage) -> tuple[Outcome, str]:
     return Outcome.BAD, f"verify finds nothing; a restore says {said or 'nothing'}, whole: {whole}"
 
 
+def _of_document(
+    scene: Scene, done: Damage, *, whole: bool, said: str | None, found: str | None
+) -> tuple[Outcome, str]:
+    """Judge damage to what no restore of the newest state needs, and no chain speaks of."""
+    if not whole or said or found:
+        return Outcome.BAD, f"a restore says {said or 'nothing'}, whole: {whole}; verify: {found or 'nothing'}"
+    if done.gone:
+        return Outcome.GONE, ""
+    wrong = misread(scene)
+    if wrong:
+        return Outcome.BAD, wrong
+    known = frozenset(scene.said)
+    return (Outcome.SAME if documents.read_all(scene.store, known) == scene.said else Outcome.REFUSED), ""
+
+
+def misread(scene: Scene) -> str | None:
+    """Say which small document is read as another one, None if none is."""
+    for name, now in documents.read_all(scene.store, frozenset(scene.said)).items():
+        if not documents.fits(name, now, scene.said[name]):
+            return f"{name} is read as {now}"
+    return None
+
+
 def _in_order(got: list[Row], known: list[Row]) -> bool:
     """Whether `got` are some of the records that were stored, each as it was and in their order."""
     rest = iter(known)
@@ -65,8 +93,18 @@ class Fate(StrEnum):
 
     REFUSED = "a restore refused before the first record"
     STOPPED = "a restore stopped at a data object; all records until then were true ones"
+    DOCUMENT = "a small document: who goes by it refuses it; a restore was whole"
     UNNEEDED = "a restore did not need what was forged, and was whole"
     BAD = "not detected"
+
+
+def judge_forged_document(scene: Scene, heads: Sequence[Head]) -> tuple[Fate, str]:
+    """Return what became of a forged document that no chain speaks of. Verify does not look at those."""
+    said, handed = _restore(scene.store, heads)
+    wrong = misread(scene)
+    if wrong or said or handed != scene.sound:
+        return Fate.BAD, f"{wrong or 'all is read as it was'}; a restore says {said or 'nothing'}"
+    return Fate.DOCUMENT, ""
 
 
 def judge_forgery(scene: Scene, heads: Sequence[Head], *, by_head: bool) -> tuple[Fate, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from backup_avro.chain import Kind, Topic
 from backup_avro.container import Codec
 from backup_avro.record import Record, decode_body
+from damage import documents
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.transcode.batch import Compression
@@ -30,12 +32,16 @@ TOPICS = (TopicSpec("orders", 2), TopicSpec("users"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A backup: its folder, all records that were ever stored, and the rows of a sound restore by partition."""
+    """A backup: its folder, all records that were ever stored, and the rows of a sound restore by partition.
+
+    `said` is what readers make of its small documents.
+    """
 
     folder: Path
     originals: dict[Place, dict[int, Row]]
     sound: dict[Place, list[Row]]
     settings: StoreSettings
+    said: dict[str, object]
 
     @property
     def store(self) -> ObjectStore:
@@ -43,13 +49,18 @@ class Scene:
         return open_store(self.folder.as_uri(), self.settings)
 
     def files(self, kind: str) -> list[Path]:
-        """Return the files of `objects`, `entries` or `claims`, in order of their names."""
+        """Return the files of `objects`, `entries`, `claims` or `documents`, in order of their names."""
         chains = self.folder / PAIR / "generations"
         match kind:
             case "objects":
                 found = self.folder.glob(f"{PAIR}/[ab]/**/*.avro")
             case "entries":
                 found = chains.glob("*/*.json")
+            case "documents":
+                pair = self.folder / PAIR
+                found = chain(
+                    *(pair.glob(f"{name}/**/*.json") for name in documents.FOLDERS), pair.glob("*/*/offers/*")
+                )
             case _:
                 found = chains.glob("*.json")
         return sorted(found)
@@ -88,13 +99,16 @@ def build(folder: Path, seed: int, settings: StoreSettings | None = None, *, pai
     third = Backup.claim(store, topics=TOPICS, number=3, codec=codec, pair=pair)
     again = [record for record in written if record.topic == "orders" and not record.partition and record.offset >= 60]
     third.commit([*again, *batch("orders", 0, 70, 75)])
+    documents.put_all(store, second, third, pair)
     originals: dict[Place, dict[int, Row]] = {}
     for record in written:
         originals.setdefault((record.topic, record.partition), {})[record.offset] = row_of(record)
     handed: dict[Place, list[Row]] = {}
     for place, row in rows(store, plan_of(ChainReader(store, pair), Options())):
         handed.setdefault(place, []).append(row)
-    return Scene(folder=folder, originals=originals, sound=handed, settings=settings)
+    scene = Scene(folder=folder, originals=originals, sound=handed, settings=settings, said={})
+    keys = frozenset(str(path.relative_to(folder)) for path in scene.files("documents"))
+    return replace(scene, said=documents.read_all(store, keys) if pair == PAIR else {})
 
 
 def row_of(record: Record) -> Row:

@@ -12,11 +12,16 @@ from damage.scene import Scene
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was done: `before` holds the files as they were. `end`: the newest entry of a chain, or claim, is gone."""
+    """What was done: `before` holds the files as they were. `end`: the newest entry of a chain, or claim, is gone.
+
+    `document`: it is of small documents; `gone`: of one that was deleted.
+    """
 
     kind: str
     before: dict[Path, bytes]
     end: bool = False
+    document: bool = False
+    gone: bool = False
 
     def undo(self) -> None:
         """Put everything back."""
@@ -27,21 +32,22 @@ class Damage:
 def damage(rng: random.Random, scene: Scene) -> Damage:
     """Damage one or two files in one of the ways."""
     while True:
-        what = rng.choice(("objects", "objects", "objects", "entries", "entries", "entries", "claims"))
+        what = rng.choice(("objects",) * 3 + ("entries",) * 3 + ("claims",) + ("documents",) * 2)
         name, way = rng.choice(_WAYS)
         files = scene.files(what)
         changes = way(rng, files)
         before = {path: path.read_bytes() for path in changes}
         if all(before[path] == data for path, data in changes.items()):
             continue
-        end = False
+        end = gone = False
         for path, data in changes.items():
             if data is None:
-                end = what != "objects" and path == max(path.parent.glob("*.json"))
+                end = what in {"entries", "claims"} and path == max(path.parent.glob("*.json"))
+                gone = what == "documents"
                 path.unlink()
             else:
                 path.write_bytes(data)
-        return Damage(kind=f"{what}: {name}", before=before, end=end)
+        return Damage(kind=f"{what}: {name}", before=before, end=end, document=what == "documents", gone=gone)
 
 
 _Changes = dict[Path, bytes | None]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from build_backup import PAIR
+from damage import documents
 from damage.__main__ import play
 from damage.judge import Outcome, judge
 from damage.scene import build
@@ -36,6 +37,23 @@ def test_without_checksums_damage_gets_through(monkeypatch: pytest.MonkeyPatch) 
     plain = list(Codec).index(Codec.NULL)
     _, troubles = play(plain + 8 * len(Codec), 60)
     assert any("wrong records" in trouble for trouble in troubles)
+
+
+def test_the_judge_sees_a_small_document_that_is_read_as_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two offers change places: each is held against its name, and without that one is read as the other."""
+    scene = build(tmp_path, 5)
+    one, other = tmp_path.glob(f"{PAIR}/*/*/offers/*.json")
+    before = {one: one.read_bytes(), other: other.read_bytes()}
+    one.write_bytes(before[other])
+    other.write_bytes(before[one])
+    done = Damage(kind="two offers swapped", before=before, document=True)
+    assert judge(scene, done) == (Outcome.REFUSED, "")
+    monkeypatch.setattr(documents, "check_offer", lambda *_: None)
+    outcome, said = judge(scene, done)
+    assert outcome is Outcome.BAD
+    assert "is read as Offer(" in said
 
 
 def test_damage_is_undone(tmp_path: Path) -> None:
