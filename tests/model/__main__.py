@@ -53,7 +53,7 @@ def _say(line: str) -> None:
 def _figures(outcome: Outcome) -> str:
     return (
         f"{outcome.states:>11,} states {outcome.transitions:>12,} steps, depth {outcome.depth:>3}, "
-        f"{outcome.seconds:>6.1f} s of one core"
+        f"{outcome.spent:>9,} at the bounds, {outcome.seconds:>6.1f} s of one core"
     )
 
 

@@ -139,6 +139,13 @@ def janitor_without_pins() -> Iterator[None]:
 
 
 @contextmanager
+def nobody_takes_over() -> Iterator[None]:
+    """A process that is started again leaves alone what an earlier one of its name left."""
+    with patch.object(decide, "_has_duty", lambda *_: False):
+        yield
+
+
+@contextmanager
 def nothing() -> Iterator[None]:
     """Every production function is as it is."""
     yield

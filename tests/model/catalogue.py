@@ -221,6 +221,12 @@ REMOVALS: tuple[Removal, ...] = (
         without=broken.janitor_without_pins,
     ),
     Removal(
+        name="who is restarted takes over",
+        where="decide sees no duty in what an earlier process of its name left",
+        make=_pair(_SINGLE, limits=(1,), processes=(2, 1)),
+        without=broken.nobody_takes_over,
+    ),
+    Removal(
         name="newest first",
         where="BaseScan plans from low to high",
         make=lambda: Scan(length=3, order=Ascending),

@@ -483,6 +483,49 @@ class Pair:
             default=0,
         )
 
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def trouble(self, world: World, label: str, after: World) -> bool:
+        """Whether it is a taint, the end of a topic, or a step of a process after which one of its name was started."""
+        if after.taints != world.taints or after.life.count(GONE) != world.life.count(GONE):
+            return True
+        return any(label.startswith(f"{proc.inc} ") and not self._newest(world, proc.inc) for proc in world.procs)
+
+    def _newest(self, world: World, inc: str) -> bool:
+        return inc == f"{inc[0]}{world.spawned[INSTANCES.index(inc[0])]}"
+
+    def well(self, world: World) -> bool:
+        """Whether the newest generation that was claimed is COMPLETE, without a taint and not let go."""
+        newest = next((gen for gen in reversed(world.gens) if gen is not None), None)
+        return newest is not None and self._fit(newest) and newest.complete and newest.clearing < 0
+
+    def _fit(self, gen: Gen) -> bool:
+        return not gen.damaged and all(part is None or part.taint < 0 for part in gen.parts)
+
+    def spent(self, world: World) -> bool:
+        """Whether there is no topic; or every number is taken, and nothing comes of the newest one any more."""
+        newest = world.gens[-1]
+        if ALIVE not in world.life or newest is None:
+            return ALIVE not in world.life
+        if not self._fit(newest) or newest.clearing >= 0 or newest.cleared >= 0:
+            return True
+        which = INSTANCES.index(newest.owner)
+        heir = f"{newest.owner}{world.spawned[which]}"
+        alive = any(proc.inc == heir and not self._fenced(world, proc) for proc in world.procs)
+        if not alive:
+            return world.spawned[which] >= self.bounds.processes[which]
+        if not newest.holder and newest.claimer != heir:
+            return True
+        mine = (gen for gen in world.gens if gen is not None and gen.owner == newest.owner and gen.holder)
+        return any(gen.holder != heir and gen.takeovers >= self.bounds.takeovers for gen in mine)
+
+    def _fenced(self, world: World, proc: Proc) -> bool:
+        """Whether a process is about to learn that another one took a chain over that it reads for."""
+        return any(
+            gen is not None and run is not None and run.view != gen.takeovers
+            for gen, run in zip(world.gens, proc.runs, strict=True)
+        )
+
     # --- small changes ------------------------------------------------------------------------------------------------
 
     def _with_task(self, world: World, index: int, task: Task) -> World:

@@ -209,6 +209,19 @@ class Scan:
                 return f"key {key} has its value of {there[-1]}, the copy that of {held.offset}"
         return None
 
+    def trouble(self, state: State, label: str, after: State) -> bool:
+        """Whether the reader is started again."""
+        del label
+        return after.restarts != state.restarts
+
+    def well(self, state: State) -> bool:
+        """Whether the copy is complete."""
+        return _complete(state)
+
+    def spent(self, state: State) -> bool:
+        """No bound keeps a copy from becoming complete, but that of an empty log."""
+        return not state.log
+
     def show(self, state: State) -> str:
         """The log, and what was copied."""
         log = " ".join("_" if r is None else f"{r.key}{'†' if r.tombstone else n}" for n, r in enumerate(state.log))

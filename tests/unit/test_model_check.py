@@ -54,6 +54,20 @@ class Counter:
         """Both numbers."""
         return str(state)
 
+    def trouble(self, state: tuple[int, int], label: str, after: tuple[int, int]) -> bool:
+        """Never."""
+        del state, label, after
+        return False
+
+    def well(self, state: tuple[int, int]) -> bool:
+        """Both at the end."""
+        return state == (3, 3)
+
+    def spent(self, state: tuple[int, int]) -> bool:
+        """Never."""
+        del state
+        return False
+
 
 def test_the_search_finds_the_shortest_history() -> None:
     """And shows it line by line, beginning with the first state."""
@@ -64,18 +78,46 @@ def test_the_search_finds_the_shortest_history() -> None:
     assert outcome.history[-1].endswith("(2, 2)")
 
 
+class Harmless(Counter):
+    """Nothing is forbidden."""
+
+    def violation(self, state: tuple[int, int]) -> None:
+        """Never."""
+
+
 def test_the_search_visits_everything_once() -> None:
     """Without a forbidden state: 16 states, 24 steps, and the longest way has 6."""
-
-    class Harmless(Counter):
-        """Nothing is forbidden."""
-
-        def violation(self, state: tuple[int, int]) -> None:
-            """Never."""
-
     outcome = Search(Harmless()).run()
     assert (outcome.states, outcome.transitions, outcome.depth, outcome.finished) == (16, 24, 6, True)
+    assert outcome.violation is None
     assert not Search(Harmless(), limit=5).run().finished, "a model that is too large does not count as exhausted"
+
+
+def test_a_state_from_which_no_way_leads_on_is_found() -> None:
+    """The first of them, with the way to it; a way that is trouble does not count, what the bounds excuse does."""
+
+    class Cut(Harmless):
+        """Once the left one is at 3, the right one goes on by luck alone."""
+
+        def trouble(self, state: tuple[int, int], label: str, after: tuple[int, int]) -> bool:
+            """A step to the right then."""
+            del after
+            return label == "right" and state[0] == 3
+
+    outcome = Search(Cut()).run()
+    assert outcome.finished
+    assert outcome.violation == "no way leads on to a complete backup"
+    assert outcome.history[-1].endswith("(3, 0)")
+
+    class Excused(Cut):
+        """The bounds are to blame."""
+
+        def spent(self, state: tuple[int, int]) -> bool:
+            """Of all of them."""
+            return state[0] == 3
+
+    outcome = Search(Excused()).run()
+    assert (outcome.violation, outcome.spent) == (None, 3)
 
 
 def test_the_command_says_what_it_found() -> None:
