@@ -207,6 +207,9 @@ def _writer_gone(
     if layout.is_offer(key) or (place is not None and place not in done):
         return False, "a catch-up job may have stored them, and whoever holds the chain may take them"
     takeover = seen.takeovers.get(state.number)
+    if takeover is not None and seen.at <= takeover.modified + rules.slack:
+        # Set back since then, the clock makes what the present holder stores look older than its TAKEOVER.
+        return False, f"TAKEOVER, entry {takeover.seq}, is not in the past by the store's clock, or was just now"
     if takeover is not None and round(at.timestamp() * 1000) < takeover.modified - rules.slack:
         return True, f"written by an incarnation that lost the chain (TAKEOVER, entry {takeover.seq})"
     return False, "their writer may still commit them"

@@ -283,6 +283,16 @@ def test_orphans_of_a_superseded_incarnation_go(store: ObjectStore, modified: in
         assert "TAKEOVER, entry 9" in steps(found)[Action.ORPHANS, 1].reason
 
 
+@pytest.mark.parametrize("since", [-HOUR, 0, 59_000, 61_000])
+def test_a_clock_that_was_set_back_makes_nothing_an_orphan(store: ObjectStore, since: int) -> None:
+    """What the present holder stores then looks older than its TAKEOVER, and may not be committed yet."""
+    item = orphan(logged(store, timestamps=(0,)))
+    found = plan(store, takeovers={1: Takeover(seq=9, modified=now_ms(store) - since)}, modified={item.key: -DAY})
+    assert ((Action.ORPHANS, 1) in steps(found)) is (since > 60_000)
+    if since < 60_000:
+        assert "not in the past by the store's clock" in why(found, "objects in no chain")
+
+
 def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
     """Aborted where the writer is gone, left alone where it may live."""
     backup = logged(store, timestamps=(0,))
@@ -290,7 +300,7 @@ def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
     found = plan(store, uploads={1: (upload,)})
     assert found.steps == ()
     assert "may still commit" in why(found, "unfinished uploads")
-    gone = plan(store, uploads={1: (upload,)}, takeovers={1: Takeover(seq=4, modified=now_ms(store))})
+    gone = plan(store, after=HOUR, uploads={1: (upload,)}, takeovers={1: Takeover(seq=4, modified=now_ms(store))})
     assert steps(gone)[Action.UPLOADS, 1].uploads == (upload,)
     backup.seal()
     assert steps(plan(store, uploads={1: (upload,)}))[Action.UPLOADS, 1].uploads == (upload,)
@@ -359,7 +369,7 @@ def test_what_no_offer_names_yet_is_left_to_the_job_that_reads_on(store: ObjectS
     store.delete([offer])
     job_stored(backup, partition=7)
     upload = UploadInfo(key=data, upload_id="u", initiated=moment(-400 * DAY))
-    found = plan(store, takeovers=superseded(store), uploads={1: (upload,)})
+    found = plan(store, after=2 * DAY, takeovers=superseded(store), uploads={1: (upload,)})
     assert found.steps == ()
     assert [kept.count for kept in found.kept] == [3, 1], "two objects and an offer; the upload"
     assert "a catch-up job may have stored them" in why(found, "unfinished uploads")
@@ -369,11 +379,11 @@ def test_both_lives_of_a_topic_must_be_read_through(store: ObjectStore) -> None:
     """Keys hold its name alone."""
     backup = being_read(store, done=[0, 1])
     data, _ = job_stored(backup)
-    assert steps(plan(store, takeovers=superseded(store)))[Action.ORPHANS, 1].keys == (data,)
+    assert steps(plan(store, after=2 * DAY, takeovers=superseded(store)))[Action.ORPHANS, 1].keys == (data,)
     again = replace(backup.topics["orders"], topic_id="another")
     position = Position(offset=100, epoch=0, head_at=now_ms(store), log_start=0, base=base_of_a_job(done=False))
     backup.append(Kind.COMMIT, topics=(again,), positions={PartitionKey("another", 0): position})
-    assert plan(store, takeovers=superseded(store)).steps == ()
+    assert plan(store, after=2 * DAY, takeovers=superseded(store)).steps == ()
 
 
 def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: ObjectStore) -> None:
