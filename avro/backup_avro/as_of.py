@@ -83,12 +83,7 @@ def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
 
 def _position(there: Generation, key: PartitionKey, end: int) -> Position:
     position = there.positions[key]
-    base, swept = position.base, there.horizons.get(key, 0)
-    return replace(
-        position,
-        offset=min(end, position.offset),
-        base=base if swept <= base.end else replace(base, end=swept),
-    )
+    return replace(position, offset=min(end, position.offset), base=replace(position.base, end=there.told_from(key)))
 
 
 def _unread(position: Position) -> Position:

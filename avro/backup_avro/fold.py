@@ -182,6 +182,14 @@ class Generation:
         taint = self.taints.get(key)
         return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
 
+    def told_from(self, key: PartitionKey) -> int:
+        """Return the lowest offset as of which what is left of `key` is a state of the log.
+
+        What lies below was scanned, or swept: only the newest record of each key is left of it, if it is no tombstone
+        that nobody needs who stands beyond.
+        """
+        return max(self.positions[key].base.end, self.horizons.get(key, 0))
+
     def tells(self, key: PartitionKey, offset: int) -> bool:
         """Whether what is left below `offset` still tells the state as of it: it does not lie below the horizon."""
         return offset >= self.horizons.get(key, 0)

@@ -331,12 +331,12 @@ def _select_partition(
         joining.remove(other)
         there, reach = other.positions[key], _reach(other, key, end=end, epoch=epoch, until=until)
         assert reach is not None
-        mine = parts[other.number].get(key, ())
-        if other.sound_epoch(key) == epoch and end >= there.base.end:
+        mine, told_from = parts[other.number].get(key, ()), other.told_from(key)
+        if other.sound_epoch(key) == epoch and end >= told_from:
             slices.extend(_slices(other, mine, end, reach))
             used.append(other.number)
             log_start = max(log_start, there.log_start)
-        elif instead and reach >= there.base.end:
+        elif instead and reach >= told_from:
             slices = _slices(other, mine, 0, reach)
             used, log_start = [other.number], max(log_start, there.log_start)
         else:
@@ -345,8 +345,8 @@ def _select_partition(
         joining = [g for g in others if g.number not in used]
     if instead and until is None:
         further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
-        whole = next((g for g in further if g.sound_offset(key) >= g.positions[key].base.end), None)
-        if whole is not None:  # the log was cut inside of what it scanned: only all of it makes sense, as it was before
+        whole = next((g for g in further if g.sound_offset(key) >= g.told_from(key)), None)
+        if whole is not None:  # the log was cut inside of what it scanned or a sweep left: only all of it makes sense
             return _select_partition(whole, [], parts, what, None, instead=False)
     known_by: tuple[int, ...] = ()
     if until is None:  # what was deleted from the log by any of them stays so
@@ -384,7 +384,7 @@ def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until:
     reach = common_offset(other, key)
     if until is not None:
         reach = min(until, reach)
-    return reach if end < reach and other.tells(key, reach) else None
+    return reach if end < reach else None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -435,7 +435,7 @@ def _take_in_doubt(
         reason, reach = state.taints[key].reason, tails[state.number]
         if reach <= taken.end or state.positions[key].epoch < taken.epoch:
             continue
-        if _goes_on(state, taken) and state.tells(key, reach):
+        if _goes_on(state, taken):
             why = f"from offset {taken.end} on only generation {state.number} has it, which is tainted: {reason}"
             taken.go_on(state, parts[state.number], reach, why)
         else:
@@ -452,7 +452,7 @@ def _goes_on(state: Generation, taken: _Taken) -> bool:
     It did if all that it has since its taint is of that one epoch: an epoch has one leader, whose log only grows.
     """
     there = state.positions[taken.key]
-    return state.sound_epoch(taken.key) == there.epoch == taken.epoch and there.base.end <= taken.end
+    return state.sound_epoch(taken.key) == there.epoch == taken.epoch and state.told_from(taken.key) <= taken.end
 
 
 def _parts_by_key(state: Generation) -> _Parts:

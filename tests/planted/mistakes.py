@@ -138,14 +138,14 @@ MISTAKES = (
     Mistake(
         name="two scans are joined inside",
         file="avro/backup_avro/selection.py",
-        old="        if other.sound_epoch(key) == epoch and end >= there.base.end:\n            slices.extend",
+        old="        if other.sound_epoch(key) == epoch and end >= told_from:\n            slices.extend",
         new="        if other.sound_epoch(key) == epoch and end >= there.base.start:\n            slices.extend",
     ),
     Mistake(
         name="two histories are joined",
         file="avro/backup_avro/selection.py",
-        old="        if other.sound_epoch(key) == epoch and end >= there.base.end:\n            slices.extend",
-        new="        if end >= there.base.end:\n            slices.extend",
+        old="        if other.sound_epoch(key) == epoch and end >= told_from:\n            slices.extend",
+        new="        if end >= told_from:\n            slices.extend",
     ),
     Mistake(
         name="what is sound counts by the epoch of what is not",

@@ -298,7 +298,7 @@ class Judge:
             for state in holders:
                 self._read(state, key)
             return
-        if piece.sound < offset and not self._left_behind(name, key, offset, live):
+        if piece.sound < offset:
             raise ViolationError(f"{name} was confirmed up to {offset}, the restore is in doubt from {piece.sound} on")
         used = [s for s in live if s.number in piece.generations]
         epochs = {s.positions[key].epoch for s in used}
@@ -320,25 +320,6 @@ class Judge:
             return
         self._judged[key] = (mark, partition.start)
         self._content(name, partition, piece)
-
-    def _left_behind(self, name: str, key: PartitionKey, offset: int, live: list[Generation]) -> bool:
-        """Whether a generation alone has what is missing, because an election cut the log below where its scan ended.
-
-        It tells no state of what is left of the log, only one of what was lost. So older copies are restored by
-        themselves, and whoever names that generation gets all of it.
-        """
-        partition = self.cluster.partitions[key.topic_id, key.partition]
-        for state in live:
-            taint = state.taints.get(key)
-            if taint is None or taint.cut_at is None or not state.usable(key):
-                continue
-            if state.sound_offset(key) < offset or state.positions[key].base.end <= taint.cut_at:
-                continue
-            alone = select(live, number=state.number, removed=True).partitions
-            piece = next(piece for piece in alone if piece.key == key)
-            self._content(name, partition, piece)
-            return piece.sound >= offset
-        return False
 
     def _may_lack(self, key: PartitionKey, selection: Selection, live: list[Generation]) -> bool:
         """Whether another life of the topic has its name, so that only one of the two can be restored."""

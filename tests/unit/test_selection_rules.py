@@ -275,6 +275,39 @@ def test_a_scan_that_was_cut_inside_is_taken_as_a_whole_or_not_at_all() -> None:
     assert only(select(states(behind, gap))).end == 12, "nor is it right there if it missed something"
 
 
+def swept(chain: Chain, horizon: int) -> Chain:
+    """The chain, after a sweep has left only the newest record of each key below `horizon`."""
+    chain.state.horizons[K] = horizon
+    return chain
+
+
+def test_what_was_swept_goes_onto_another_copy_no_more_than_what_was_scanned() -> None:
+    """A sweep drops tombstones. What they deleted may be in a copy that was scanned after a cut, without them."""
+    behind = complete_generation(2, {K: 15}, instance="b")
+    found = only(select(states(swept(complete_generation(1, {K: 20}), 18), behind)))
+    assert (found.end, found.generations) == (20, (1,)), "its own copy is taken instead"
+    assert only(select(states(swept(complete_generation(1, {K: 20}), 18), behind), number=2)).end == 15
+    found = only(select(states(swept(complete_generation(1, {K: 20}), 15), behind)))
+    assert (found.end, found.generations) == (20, (2, 1)), "above the horizon nothing is missing"
+    assert only(select(states(swept(complete_generation(1, {K: 20}), 18), behind), until={K: 17})).end == 15
+    doubtful = swept(grown(complete_generation(1, {K: 12}).taint(12), K, 20), 18)
+    found = only(select(states(doubtful, behind)))
+    assert (found.end, found.generations) == (15, (2,))
+    assert found.warning is not None
+    assert "`--generation 1` restores its own copy" in found.warning
+
+
+def test_a_copy_that_was_cut_inside_of_what_was_swept_is_taken_as_a_whole() -> None:
+    """What the lost records superseded was swept away: only the log before the cut is left."""
+    behind = complete_generation(1, {K: 8})
+    cut = swept(scanned(2, 0, 10, 21).taint(21, cut_at=15), 20)
+    found = only(select(states(behind, cut)))
+    assert (found.sound, found.end, found.generations, found.warning) == (21, 21, (2,), None)
+    assert only(select(states(behind, cut), number=1)).end == 8
+    below = swept(scanned(2, 0, 10, 21).taint(21, cut_at=15), 12)
+    assert only(select(states(behind, below))).end == 15, "it tells the state as of the cut"
+
+
 def test_a_sound_part_of_a_tainted_generation_beats_an_older_one() -> None:
     """An Active was away, a failed one before it stands far behind: up to the taint the newer one is right.
 
