@@ -35,6 +35,7 @@ SCENES: dict[str, set[str]] = {
     "pair_dies": {"TandemPairDown"},
     "records_deleted_unread": {"TandemTainted"},
     "bucket_rolled_back": {"TandemRolledBack"},
+    "objects_stolen": {"TandemCoverLost"},
     "files_differ": {"TandemInstancesDisagree"},
     "brokers_away": {
         "TandemBrokersUnreachable",
@@ -45,6 +46,7 @@ SCENES: dict[str, set[str]] = {
         "TandemTurnOverdue",
     },
     "store_away": {"TandemStoreErrors"},
+    "partition_without_leader": {"TandemPartitionsUnread"},
     "former_active_cannot_seal": {"TandemHandoverStuck"},
     "hanging_transaction": {"TandemStableOffsetStuck"},
 }

@@ -257,6 +257,60 @@ def bucket_rolled_back() -> Scene:
     return scene
 
 
+def objects_stolen() -> Scene:
+    """What takes the place of the Active's generation is robbed: the older one is kept until another one is whole."""
+    scene = Scene("busy")
+    scene.begin()
+    former = scene.owner()
+    (other,) = set(_NAMES) - {former}
+    number = max(state.number for state in scene.states()) + 1
+    bucket, judge = scene.world.bucket, scene.world.judge
+    noticed = bucket.changed
+    assert noticed is not None
+
+    def thief(what: str, key: str) -> None:
+        noticed(what, key)
+        if judge.robbed is not None or what != "put" or not key.startswith(layout.chain_prefix(PAIR, number)):
+            return
+        state = next(state for state in judge.states() if state.number == number)
+        if state.complete:
+            judge.robbed = number
+            for item, part in list(state.live_parts()):
+                if part.scan is not None:
+                    bucket.delete(item.key)
+
+    bucket.changed = thief
+    scene.world.failover(other)
+    demand(scene.run(60, lambda: judge.robbed is not None), "the successor was not complete")
+    scene.run(20, lambda: any(state.number == number and state.taints for state in scene.states()))
+    scene.away(*_NAMES, brokers_s=1e9)
+
+    def over() -> object:
+        scene.back(*_NAMES)
+        return any(state.number > number and state.complete and not state.taints for state in scene.states())
+
+    scene.trouble("TandemCoverLost", over=over)
+    return scene
+
+
+def partition_without_leader() -> Scene:
+    """An instance comes back while nobody leads a partition: it can't be read on, and the others are."""
+    scene = Scene("busy", "orphaned")
+    scene.begin()
+    scene.write("orphaned")
+    scene.run(2)
+    log = scene.logs["orphaned"]
+    log.leaderless = True
+    scene.restart(scene.owner())
+
+    def over() -> object:
+        log.leaderless = False
+        return scene.active()
+
+    scene.trouble("TandemPartitionsUnread", over=over)
+    return scene
+
+
 def files_differ() -> Scene:
     """One instance is started with another file than its peer, and later with the same."""
     scene = Scene("busy")
@@ -379,9 +433,11 @@ SCENES: dict[str, Callable[[], Scene]] = {
         pair_dies,
         records_deleted_unread,
         bucket_rolled_back,
+        objects_stolen,
         files_differ,
         brokers_away,
         store_away,
+        partition_without_leader,
         former_active_cannot_seal,
         hanging_transaction,
         turns,

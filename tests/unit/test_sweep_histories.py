@@ -45,6 +45,11 @@ def _tombstones_never_wait(_state: object, _key: object, horizon: int, _others: 
     return horizon
 
 
+def _from_the_base(state: Generation, key: PartitionKey) -> int:
+    """A restore joins what was swept onto other copies: a guard of its own, without which this one is seen."""
+    return state.positions[key].base.end
+
+
 def _one_too_far(past: Generation) -> PastState:
     """The horizon is taken for the last offset below it."""
     found = past_state(past)
@@ -88,7 +93,7 @@ _EXACTLY: list[Op] = [*_AGAIN, ("burst", 0, ((1, False), (0, False))), ("read", 
 _MISTAKES: dict[str, tuple[list[Op], list[tuple[object, str, object]]]] = {
     "a tombstone goes though an older value is in another generation": (
         [*_BEGIN, *_BEHIND, _NOW],
-        [(sweep_plan, "_settled", _tombstones_never_wait)],
+        [(sweep_plan, "_settled", _tombstones_never_wait), (Generation, "told_from", _from_the_base)],
     ),
     "the horizon is one too far": ([*_BEGIN, *_EXACTLY], [(sweep, "past_state", _one_too_far)]),
     "an open checkpoint is not looked at": (

@@ -217,11 +217,13 @@ def test_cuts_and_bounds_below_the_horizon_are_refused() -> None:
 
 def test_a_bound_counts_for_the_generations_that_are_read_below_it() -> None:
     """What is joined on beyond the bound does not matter."""
-    dead, reader = complete_generation(2, {K: 20}, instance="b").state, swept().state
+    dead, reader = complete_generation(2, {K: 30}, instance="b").state, swept().state
     both = [dead, reader]
+    assert select(both).partitions[0].generations == (2, 1)
     assert bounded(select(both), both, {("t", 0): 15}).partitions[0].end == 15
+    assert bounded(select(both), both, {("t", 0): 35}).partitions[0].generations == (2, 1)
     with pytest.raises(RefusedError, match="generation 1 does not hold"):
-        bounded(select(both), both, {("t", 0): 25})
+        bounded(select([reader]), [reader], {("t", 0): 25})
 
 
 def test_what_was_swept_beyond_a_cut_of_the_log_is_not_joined() -> None:
