@@ -35,8 +35,9 @@ def test_without_checksums_damage_gets_through(monkeypatch: pytest.MonkeyPatch) 
     for module in (read, verify_plan):
         monkeypatch.setattr(module, "check_bytes", lambda *_: None)
     plain = list(Codec).index(Codec.NULL)
-    _, troubles = play(plain + 8 * len(Codec), 60)
-    assert any("wrong records" in trouble for trouble in troubles)
+    # Names have random parts, so no seed names the same byte twice; most damage hits something else.
+    found = (play(plain + turn * len(Codec), 60)[1] for turn in range(8, 28))
+    assert any("wrong records" in trouble for troubles in found for trouble in troubles)
 
 
 def test_the_judge_sees_a_small_document_that_is_read_as_another_one(
