@@ -345,9 +345,10 @@ class Tasks:
     def clear(self, number: int, wanted: Clearing) -> None:
         """Clear what may go of a generation, decided once more on fresh chains.
 
-        Raises CoverLostError if what covers it has lost objects.
+        Raises CoverLostError if what covers it has lost objects, TransientError if that can't be read.
         """
         generations = self._generations()
+        unreadable = any(damaged > number for damaged in self._chains.damaged)
         writer = self._writer(number, generations)
         if writer.state.clearing is None:
             guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
@@ -358,6 +359,12 @@ class Tasks:
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
         goes = (writer.state.clearing or wanted).goes
+        if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable):
+            raise TransientError(
+                f"generation {number} is kept, because no chain that can be read has what takes its place",
+                remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
+                "complete; `tandem failover` asks for one",
+            )
         covering = coverage.relied_on(writer.state, goes, generations)
         outcome = clear(self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering))
         if outcome.pinned:
@@ -388,7 +395,9 @@ def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint,
     """Return a taint for each partition of which a part is lost and that has none yet, where the first loss begins."""
     found: dict[PartitionKey, Taint] = {}
     for part, what in lost:
-        offset = part.first if part.scan is None else min(part.first, state.positions[part.key].base.start)
+        # Of what was scanned or swept no part can be missed: below it nothing is a state of the log either.
+        tail = part.scan is None and part.first >= state.horizons.get(part.key, 0)
+        offset = part.first if tail else min(part.first, state.positions[part.key].base.start)
         before = found.get(part.key)
         if part.key not in state.taints and (before is None or offset < before.offset):
             found[part.key] = Taint(key=part.key, offset=offset, reason=what)

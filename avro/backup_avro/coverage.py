@@ -290,15 +290,47 @@ def relied_on(
 ) -> list[Generation]:
     """Return what a restore has left once `goes` is let go of `older`, ascending: its objects must be there.
 
-    For each partition that is the newest generation that covers it; and in any case the newest COMPLETE one, on which
-    restores rest. It counts even if it covers nothing, because a taint says so that came with its loss.
+    For each partition that is the newest generation that covers it, and the newest one in the same leader epoch, whose
+    records an election may have cut off before later ones read the log; and in any case the newest COMPLETE one, on
+    which restores rest. It counts even if it covers nothing, because a taint says so that came with its loss.
     """
-    newer = sorted((g for g in all_generations if g.number > older.number and g.complete), key=lambda g: -g.number)
-    already = set() if older.cleared is None else set(older.cleared.goes)
-    left = set(goes) - already
-    if not older.complete or not left:
+    left = _left(older, goes)
+    if not left:
         return []
-    whole = next((g for g in newer if g.clearing is None and g.cleared is None), None)
-    covering = (next((g for g in newer if cover(g, older, key) is Cover.COVERED), None) for key in left)
-    found = {g.number: g for g in (whole, *covering) if g is not None}
+    newer = _newest_first(older, all_generations)
+    found = {g.number: g for g in list(filter(_whole, newer))[:1]}
+    for key in left:
+        covering = [g for g in newer if cover(g, older, key) is Cover.COVERED]
+        own = [g for g in covering if g.sound_epoch(key) == older.sound_epoch(key)]
+        found |= {g.number: g for g in (*covering[:1], *own[:1])}
     return [found[number] for number in sorted(found)]
+
+
+def unseen_cover(
+    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], *, unreadable: bool
+) -> bool:
+    """Whether `goes` of `older` must wait, because nothing that can be read is there in its place.
+
+    When CLEARING was appended it was; what can't be read any more covers nothing. `unreadable`: some newer chain is so.
+    Else a partition that nobody covers was let go of by a release.
+    """
+    left, newer = _left(older, goes), _newest_first(older, all_generations)
+    if not left:
+        return False
+    if not any(map(_whole, newer)):
+        return True
+    return unreadable and not all(any(cover(g, older, key) is Cover.COVERED for g in newer) for key in left)
+
+
+def _left(older: Generation, goes: Collection[PartitionKey]) -> set[PartitionKey]:
+    """What of `goes` a complete generation still has; nobody rests on another one."""
+    return set(goes) - (set() if older.cleared is None else set(older.cleared.goes)) if older.complete else set()
+
+
+def _newest_first(older: Generation, all_generations: Iterable[Generation]) -> list[Generation]:
+    newer = (g for g in all_generations if g.number > older.number and g.complete)
+    return sorted(newer, key=lambda g: g.number, reverse=True)
+
+
+def _whole(state: Generation) -> bool:
+    return state.clearing is None and state.cleared is None

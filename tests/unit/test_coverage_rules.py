@@ -23,6 +23,7 @@ from backup_avro.coverage import (
     successor,
     uncovered,
     unproven,
+    unseen_cover,
 )
 
 K, U = key(), key("u")
@@ -393,6 +394,29 @@ def test_what_is_relied_on_is_the_newest_that_covers_and_the_newest_of_all() -> 
     assert numbers(K) == [4]
     newest.seal().clearing()
     assert numbers(K) == []
+
+
+def test_what_an_election_cut_off_is_looked_for_where_it_was_read() -> None:
+    """Offsets and epochs of the newest one cover it, but it read the log when that was cut: the one before has it."""
+    older = generation(1, 10, epoch=0).seal().state
+    kept = generation(2, 12, epoch=0).taint(12, cut_at=8, epoch=0).state
+    newest = generation(3, 15, epoch=1).state
+    assert cover(newest, older, K) is Cover.COVERED
+    assert [g.number for g in relied_on(older, [K], [older, kept, newest])] == [2, 3]
+
+
+def test_what_is_let_go_of_waits_for_what_can_be_read() -> None:
+    """Between CLEARING and the deletion a chain may become unreadable. What a release lets go of nobody covers."""
+    older = complete_generation(1, {K: 10, U: 10}).seal().state
+    newer = generation(3, 20).state
+    assert unseen_cover(older, [K], [older], unreadable=False), "nothing is complete"
+    assert not unseen_cover(older, [K], [older, newer], unreadable=True)
+    assert unseen_cover(older, [K, U], [older, newer], unreadable=True), "2, which can't be read, may have had it"
+    assert not unseen_cover(older, [K, U], [older, newer], unreadable=False), "a release did it"
+    assert not unseen_cover(older, [], [older], unreadable=True)
+    assert not unseen_cover(opened(1, offset=3).state, [K], [newer], unreadable=True)
+    going = generation(3, 20).seal().clearing().state
+    assert unseen_cover(older, [K], [older, going], unreadable=False)
 
 
 def test_what_was_never_complete_or_is_gone_already_relies_on_nothing() -> None:

@@ -12,7 +12,7 @@ from chains import OPENING
 from doubles import MemoryStore, StandInCluster, no_source
 
 from backup_avro import layout
-from backup_avro.chain import Clearing, Kind
+from backup_avro.chain import Clearing, Horizon, Kind
 from backup_avro.coordination import Event
 from backup_avro.coverage import clearing
 from backup_avro.errors import TandemError, TransientError
@@ -233,6 +233,43 @@ def test_what_was_pinned_is_confirmed_once_more_before_it_is_deleted() -> None:
     three.complete()
     turn.tasks.clear(1, wanted)
     assert turn.one.writer.state.gone, "another one is whole"
+
+
+def test_a_clearing_that_has_begun_waits_for_what_can_be_read() -> None:
+    """A process was killed between CLEARING and the deletion; meanwhile one bit of the covering chain went bad."""
+    turn = Turn()
+    turn.tasks.seal(1, 2)
+    wanted = turn.wanted()
+    turn.one.append(Kind.CLEARING, clearing=wanted)
+    entry = layout.entry_key(PAIR, 2, 3)
+    sound = turn.store.objects[entry]
+    turn.store.objects[entry] = sound[:9] + bytes([sound[9] ^ 1]) + sound[10:]
+    tasks, _ = tasks_of(turn.one, turn.store, stop=threading.Event())
+    with pytest.raises(TransientError, match="generation 1 is kept, because no chain that can be read"):
+        tasks.clear(1, wanted)
+    assert set(turn.one.writer.state.objects) <= turn.store.objects.keys()
+    turn.store.objects[entry] = sound
+    tasks, _ = tasks_of(turn.one, turn.store, stop=threading.Event())
+    tasks.clear(1, wanted)
+    assert ChainReader(turn.store, PAIR).refresh()[0].number == 2
+
+
+def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
+    """What a sweep left is a state of the log as a whole only, as what was scanned is."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    one.commit(records("t", 0, range(5)))
+    one.complete()
+    one.commit(records("t", 0, range(5, 10)))
+    one.commit(records("t", 0, range(10, 20)))
+    first, swept, tail = one.writer.state.objects
+    key, seq = one.key("t", 0), one.writer.state.moments[-1].seq
+    one.append(Kind.REWRITE, replaced=(first,), horizon=Horizon(seq=seq, offsets={key: 10}), reason="swept")
+    tasks, _ = tasks_of(one, store, stop=threading.Event())
+    del store.objects[tail]
+    assert [taint.offset for taint in tasks.lost_taints(1)] == [10]
+    del store.objects[swept]
+    assert [taint.offset for taint in tasks.lost_taints(1)] == [0]
 
 
 def test_an_ordinary_turn_lists_the_covering_objects_once_for_each_step() -> None:
