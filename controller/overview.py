@@ -489,8 +489,7 @@ def window_of(generation: Generation, *, now: int) -> WindowStatus | None:
     """Return the moments that can be restored; `now` is ms by the store. None if there is none."""
     last = stands_at(generation)
     start = moments.window_from(generation)
-    usable = generation.clearing is None and generation.cleared is None
-    if start is None or last is None or not usable:
+    if start is None or last is None or not generation.whole:
         return None
     return WindowStatus(start=moment(start), end=moment(last), age_s=max(0.0, (now - last) / 1000))
 

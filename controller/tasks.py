@@ -396,7 +396,7 @@ def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint,
     found: dict[PartitionKey, Taint] = {}
     for part, what in lost:
         # Of what was scanned or swept no part can be missed: below it nothing is a state of the log either.
-        tail = part.scan is None and part.first >= state.horizons.get(part.key, 0)
+        tail = part.first >= state.told_from(part.key)
         offset = part.first if tail else min(part.first, state.positions[part.key].base.start)
         before = found.get(part.key)
         if part.key not in state.taints and (before is None or offset < before.offset):

@@ -32,7 +32,6 @@ from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, Topic, iso
 from backup_avro.coverage import successor
 from backup_avro.fold import Generation
-from backup_avro.selection import whole
 from sink.chain.pins import holding
 from sink.object_store import ObjectInfo, UploadInfo
 from spark_jobs.retention_steps import Action, Doomed, Kept, Observation, Plan, Rules, Step, still
@@ -304,7 +303,7 @@ def _ended_pins(seen: Observation, rules: Rules) -> Iterator[Step]:
 
 
 def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
-    if not (state.complete and whole(state)):
+    if not (state.complete and state.whole):
         return
     policies = {topic_id: _policy(topic, rules) for topic_id, topic in state.topics.items()}
     compacted = sorted(state.topics[topic_id].name for topic_id, found in policies.items() if found is None)

@@ -19,7 +19,6 @@ from backup_avro.chain import Entry, Horizon, Kind
 from backup_avro.errors import RefusedError, TandemError
 from backup_avro.fold import ChainError, Generation
 from backup_avro.moments import horizon_at, past_state
-from backup_avro.selection import whole
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
@@ -93,7 +92,7 @@ class Sweeper:
         sweeps: list[GenerationSweep] = []
         left: list[Left] = []
         for state in states:
-            if not (state.complete and whole(state)) or only not in {None, state.number}:
+            if not (state.complete and state.whole) or only not in {None, state.number}:
                 continue
             moment = horizon_at(state, at - self._rules.horizon)
             if moment is None:

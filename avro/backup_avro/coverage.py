@@ -133,9 +133,7 @@ def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms:
     `now` is ms by the store's clock; if that is set back, and `age_ms` is not 0, they are kept longer. What is let go
     in part counts no more.
     """
-    kept = sorted(
-        (g for g in generations if g.sealed and g.clearing is None and g.cleared is None), key=lambda g: -g.number
-    )
+    kept = sorted((g for g in generations if g.sealed and g.whole), key=lambda g: -g.number)
     young = (g.number for g in kept if age_ms and g.sealed_at is not None and now - g.sealed_at < age_ms)
     return frozenset(g.number for g in kept[:count]).union(young)
 
@@ -239,11 +237,7 @@ def uncovered(newer: Generation, older: Generation, guarded: Guarded) -> list[Pa
 
 def successor(older: Generation, all_generations: Iterable[Generation]) -> Generation | None:
     """Return the newest COMPLETE, untainted generation above `older` that is not being cleared, if any."""
-    candidates = [
-        g
-        for g in all_generations
-        if g.number > older.number and g.complete and not g.taints and g.clearing is None and g.cleared is None
-    ]
+    candidates = [g for g in all_generations if g.number > older.number and g.complete and not g.taints and g.whole]
     return max(candidates, key=lambda g: g.number, default=None)
 
 
@@ -298,7 +292,7 @@ def relied_on(
     if not left:
         return []
     newer = _newest_first(older, all_generations)
-    found = {g.number: g for g in list(filter(_whole, newer))[:1]}
+    found = {g.number: g for g in [g for g in newer if g.whole][:1]}
     for key in left:
         covering = [g for g in newer if cover(g, older, key) is Cover.COVERED]
         own = [g for g in covering if g.sound_epoch(key) == older.sound_epoch(key)]
@@ -317,7 +311,7 @@ def unseen_cover(
     left, newer = _left(older, goes), _newest_first(older, all_generations)
     if not left:
         return False
-    if not any(map(_whole, newer)):
+    if not any(g.whole for g in newer):
         return True
     return unreadable and not all(any(cover(g, older, key) is Cover.COVERED for g in newer) for key in left)
 
@@ -330,7 +324,3 @@ def _left(older: Generation, goes: Collection[PartitionKey]) -> set[PartitionKey
 def _newest_first(older: Generation, all_generations: Iterable[Generation]) -> list[Generation]:
     newer = (g for g in all_generations if g.number > older.number and g.complete)
     return sorted(newer, key=lambda g: g.number, reverse=True)
-
-
-def _whole(state: Generation) -> bool:
-    return state.clearing is None and state.cleared is None

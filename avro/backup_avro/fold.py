@@ -182,6 +182,11 @@ class Generation:
         taint = self.taints.get(key)
         return self.positions[key].epoch if taint is None or taint.epoch is None else taint.epoch
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is cleared or being cleared."""
+        return self.clearing is None and self.cleared is None
+
     def told_from(self, key: PartitionKey) -> int:
         """Return the lowest offset as of which what is left of `key` is a state of the log.
 
@@ -391,7 +396,7 @@ def _check_order(state: Generation, entry: Entry) -> str | None:
 
 def _sweeps_sealed(state: Generation, entry: Entry) -> bool:
     """Whether a janitor sweeps what is sealed and kept. The holder's own merging ends with SEALED."""
-    kept = state.sealed and state.clearing is None and state.cleared is None
+    kept = state.sealed and state.whole
     says = entry.horizon is not None or entry.fence
     return kept and says and entry.kind is Kind.REWRITE and entry.incarnation != state.holder
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from backup_avro.chain import Kind, Mark, PartitionKey, Topic, iso
 from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation, Moment
-from backup_avro.selection import restorable, whole
+from backup_avro.selection import restorable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def parse_moment(option: str, text: str) -> int:
 
 
 def _restorable(state: Generation) -> bool:
-    return state.complete and whole(state)
+    return state.complete and state.whole
 
 
 def _moments(state: Generation) -> list[Moment]:

@@ -87,13 +87,8 @@ def restorable(generations: Iterable[Generation]) -> list[Generation]:
     Whole ones come before those that are partly cleared, untainted before tainted (which are sound up to the taint, and
     get a warning), newer before older. What a CLEARING lets go can't be chosen from then on.
     """
-    usable = [g for g in generations if g.complete and (whole(g) or any(g.usable(key) for key in g.positions))]
-    return sorted(usable, key=lambda g: (whole(g), not g.taints, g.number), reverse=True)
-
-
-def whole(state: Generation) -> bool:
-    """Whether nothing of a generation is cleared or being cleared."""
-    return state.clearing is None and state.cleared is None
+    usable = [g for g in generations if g.complete and (g.whole or any(g.usable(key) for key in g.positions))]
+    return sorted(usable, key=lambda g: (g.whole, not g.taints, g.number), reverse=True)
 
 
 def choose(generations: Iterable[Generation], number: int | None = None) -> Generation:

@@ -91,7 +91,7 @@ def read_backups(reader: ChainReader) -> list[Restored]:
 
 
 def _whole_and_sound(state: Generation) -> bool:
-    return not state.taints and state.clearing is None and state.cleared is None
+    return not state.taints and state.whole
 
 
 def _read(objects: ObjectReader, selection: Selection) -> Restored:

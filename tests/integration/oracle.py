@@ -14,7 +14,7 @@ from doubles import MemoryStore
 from instances import Pair
 from witness import Row, rows_of
 
-from backup_avro.selection import Selection, whole
+from backup_avro.selection import Selection
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectMissingError, ObjectStore
@@ -120,7 +120,7 @@ def mirrored(pair: Pair) -> ObjectStore:
             with suppress(ObjectMissingError):
                 copy.put_if_absent(info.key, pair.store.get(info.key))
         states = ChainReader(copy, pair.name).refresh()
-        if all(copy.head(key) is not None for state in states if whole(state) for key in state.objects):
+        if all(copy.head(key) is not None for state in states if state.whole for key in state.objects):
             return copy
     raise AssertionError(f"the pair changed what it has during each of {_COPIES} copies")
 

@@ -132,8 +132,8 @@ MISTAKES = (
     Mistake(
         name="an older state is preferred for a restore",
         file="avro/backup_avro/selection.py",
-        old="    return sorted(usable, key=lambda g: (whole(g), not g.taints, g.number), reverse=True)",
-        new="    return sorted(usable, key=lambda g: (whole(g), not g.taints, -g.number), reverse=True)",
+        old="    return sorted(usable, key=lambda g: (g.whole, not g.taints, g.number), reverse=True)",
+        new="    return sorted(usable, key=lambda g: (g.whole, not g.taints, -g.number), reverse=True)",
     ),
     Mistake(
         name="two scans are joined inside",
