@@ -32,6 +32,7 @@ class Reason(StrEnum):
     HANDOVER = "a newer complete generation exists"
     NO_SUCCESSOR = "no sound newer generation is left, it is read on"
     NOT_COVERED_IN_TIME = "the newer generation did not cover it in time"
+    NOT_SEALED_IN_TIME = "it could not be sealed in time"
     SPOILT = "it can't become complete any more"
     UNREADABLE = "its chain can't be read any more"
     SUPERSEDED = "a newer complete generation exists, it is not needed"
@@ -259,7 +260,8 @@ def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation
 
 def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
-    if (Seal.__name__, number) in seen.tasks:
+    sealing = (Seal.__name__, number)
+    if sealing in seen.tasks and sealing not in seen.resting:
         return []  # SEALED says that all up to it is covered, so nothing is read on while it is on its way
     pipeline = seen.pipelines.get(number)
     successor = coverage.successor(generation, seen.generations)
@@ -269,6 +271,11 @@ def _duty_of_active(generation: Generation, seen: Observation, policy: Policy) -
     starting = (StartPipeline.__name__, number) in seen.tasks
     stopped = not starting and (pipeline is None or pipeline.drained_mono is not None)
     if stopped and covered:
+        since = seen.started_mono if pipeline is None or pipeline.drained_mono is None else pipeline.drained_mono
+        if sealing in seen.resting and seen.now_mono - since >= policy.handover_timeout_s:
+            # What covers it has lost objects, or may not be listed, or nobody can prove a cut: that may last for days,
+            # and the successor's owner may be dead. It is drained and tried again after another such time.
+            return [StartPipeline(generation=number, reason=Reason.NOT_SEALED_IN_TIME, resumed=True)]
         return [Seal(generation=number, successor=successor.number, reason=Reason.COVERED)]
     if pipeline is None:
         return [StartPipeline(generation=number, reason=Reason.STEADY)]

@@ -250,6 +250,7 @@ class Instance:
             activations=self._parts.bulletin.activations(),
             pipelines=self._runs.states(),
             tasks=self._board.under_way(view.began_mono),
+            resting=self._board.resting(),
             asked_mono=dict(self._asked),
             topicless=self._topics == () and self._surveyor.trouble is None,
             releases=view.releases,
@@ -512,6 +513,9 @@ class Instance:
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
         details |= losses.details(self._tasks.uncovered)
+        failing = self._board.failing()
+        if failing:
+            details["failing"] = "; ".join(failing)
         return {
             "state": self._machine.role.value,
             "generation": None if newest is None else newest.generation,
@@ -570,6 +574,7 @@ class Instance:
             brokers=self._surveyor.trouble,
             rolled_back=tuple(str(head) for head in self._lost),
             lost_objects=losses.sentences(self._tasks.uncovered),
+            failing=self._board.failing(),
             disagrees=self._dispute,
             pause=self._pause(),
             pipelines=tuple(map(pipeline_state, reports)),

@@ -38,7 +38,7 @@ class InstanceState:
 
     `role` is None before the process has read store and brokers. `store`, `brokers` and `disagrees` say what is wrong,
     None if nothing is; `rolled_back` are entries that were published and are not in the store. `lost_objects`: which
-    generations are kept because what covers them has lost objects.
+    generations are kept because what covers them has lost objects. `failing`: duties that fail again and again.
     """
 
     pair: str
@@ -51,6 +51,7 @@ class InstanceState:
     brokers: str | None = None
     rolled_back: tuple[str, ...] = ()
     lost_objects: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()
     disagrees: str | None = None
     pause: PauseStatus | None = None
     pipelines: tuple[PipelineState, ...] = ()

@@ -115,6 +115,8 @@ class Observation:
     pipelines: Mapping[int, PipelineState] = field(default_factory=dict)
     tasks: frozenset[tuple[str, int]] = frozenset()
     """Work under way, as (name of the action, generation)."""
+    resting: frozenset[tuple[str, int]] = frozenset()
+    """Those of `tasks` that failed, have left nothing undecided, and wait to be tried again."""
     asked_mono: Mapping[int, float] = field(default_factory=dict)
     """When I first asked the peer to build a generation, by number."""
     topicless: bool = False

@@ -45,6 +45,16 @@ _COUNTED = 10
 """More failures don't make the rest longer: a pin that nobody can read may stand in the way for years."""
 
 
+_TROUBLE = 3
+"""Failures in a row that people are told of: what passes is in the log."""
+_WANTED_WITHIN_S = 10.0
+"""What is still wanted is begun again within this after its rest."""
+
+
+class InUseError(TandemError):
+    """A generation has pins: whoever reads it is waited for."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Running:
     future: Future[None]
@@ -59,6 +69,7 @@ class TaskBoard:
         self._running: dict[_SLOT, _Running] = {}
         self._rest_until: dict[_SLOT, float] = {}
         self._failures: dict[_SLOT, int] = {}
+        self._trouble: dict[_SLOT, str] = {}
         self.fenced: TandemError | None = None
         self.refused: RefusedError | None = None
 
@@ -76,13 +87,27 @@ class TaskBoard:
                 self._look(slot, running.future.exception())
             if running.done_mono is not None and running.done_mono < read_began_mono:
                 del self._running[slot]
-        resting = {slot for slot, until in self._rest_until.items() if time.monotonic() < until}
-        return frozenset(self._running.keys() | resting)
+        return frozenset(self._running.keys() | self.resting())
+
+    def resting(self) -> frozenset[_SLOT]:
+        """Return what failed and waits to be tried again, if the chains were read again since it ended."""
+        now = time.monotonic()
+        return frozenset(slot for slot, until in self._rest_until.items() if now < until and slot not in self._running)
+
+    def failing(self) -> tuple[str, ...]:
+        """Return what fails again and again and is still wanted, with the last error, for people; for any thread."""
+        now = time.monotonic()
+        return tuple(
+            f"{action} of generation {number} fails: {error}"
+            for (action, number), error in sorted(dict(self._trouble).items())
+            if (action, number) in self._running or now < self._rest_until[action, number] + _WANTED_WITHIN_S
+        )
 
     def _look(self, slot: _SLOT, error: BaseException | None) -> None:
         action, generation = slot
         if error is None:
             self._failures.pop(slot, None)
+            self._trouble.pop(slot, None)
             return
         if isinstance(error, HolderLostError):
             self.fenced = error
@@ -94,6 +119,8 @@ class TaskBoard:
             count = self._failures[slot] = self._failures.get(slot, 0) + 1
             rest = min(_LONGEST_REST_S, 2.0 ** min(count, _COUNTED))
             self._rest_until[slot] = time.monotonic() + rest
+            if count >= _TROUBLE and not isinstance(error, InUseError | CoverLostError):
+                self._trouble[slot] = str(error)
             _LOG.error("failed, trying again", action=action, generation=generation, error=str(error), wait_s=rest)
 
     def close(self) -> None:
@@ -369,7 +396,7 @@ class Tasks:
         outcome = clear(self._store, writer, wanted, stop=self._stop, confirm=lambda: self._confirm(number, covering))
         if outcome.pinned:
             owners = ", ".join(sorted({pin.owner for pin in outcome.pinned}))
-            raise TandemError(f"generation {number} is in use by {owners}; it is cleared when they are done")
+            raise InUseError(f"generation {number} is in use by {owners}; it is cleared when they are done")
         if writer.state.gone:
             self.writers.pop(number, None)
         if writer.state.clearing is None:  # else it was stopped half-way: the next process goes on

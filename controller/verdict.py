@@ -422,8 +422,7 @@ def troubles_of(voice: Voice) -> tuple[str, ...]:
         for what in ("store", "brokers", "rolled_back")
         if details.get(what)
     ]
-    if details.get("trouble"):
-        found.append(details["trouble"])
+    found += [details[what] for what in ("failing", "trouble") if details.get(what)]
     return tuple(found)
 
 

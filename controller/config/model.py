@@ -256,7 +256,7 @@ class HandoverSettings(Section):
 
     timeout: Duration = Field(
         default=timedelta(minutes=10),
-        description="longest wait of a former Active until its successor covers it; then it reads on",
+        description="longest wait of a former Active until its successor covers it and it is sealed; then it reads on",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulation.log import Partition
 from simulation.runtime import Event, Process, Runtime
-from sink.object_store.base import StoreTransientError
+from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.source.errors import ClusterUnreachableError
 
 _ANSWER_S = 2.0
@@ -38,6 +38,8 @@ class Network:
     crash: Callable[[Process], None]
     store_down_until: float = 0.0
     brokers_down_until: float = 0.0
+    blind_until: float = 0.0
+    """Until when what another instance has stored can't be listed, as with a policy of an older release."""
     calls: int = field(default=0)
 
     @property
@@ -80,6 +82,12 @@ class Network:
         for partition in partitions:
             if event.set in partition.waiters:
                 partition.waiters.remove(event.set)
+
+    def may_list(self, prefix: str) -> None:
+        """Raise if this process has no right to list that."""
+        me = self.process.name.split("#")[0]
+        if self.now < self.blind_until and "/generation=" in prefix and f"/{me}/" not in prefix:
+            raise StoreDeniedError(f"no right to list {prefix}")
 
     def store_call(self, effect: Callable[[], Any], *, changes: bool) -> Any:
         """Have the store do something; it does so at a moment of its own, which may be after the caller is gone."""

@@ -115,6 +115,8 @@ class Store:
     def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
         """List, a few at a time: what comes and goes meanwhile may or may not be seen."""
         last = after or ""
+        if self._network is not None:
+            self._network.may_list(prefix)
         while True:
             page: list[str] = self._call(partial(self._bucket.page, prefix, last))
             for key in page:

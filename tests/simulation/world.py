@@ -46,6 +46,8 @@ CHAOS_S = 80.0
 QUIET_S = 55.0
 _MORE_QUIET_S = 30.0
 """Beyond it, where first scans wait for catch-up jobs: a slow one may take that long to end."""
+_CLEARED_WITHIN_MS = 15_000
+"""What a handover lets go of is deleted within this, in ms."""
 _STEADY_S = 12.0
 """Three of four histories end when nothing was left to do for so long; every fourth waits for the whole quiet time."""
 
@@ -126,6 +128,7 @@ class Plan:
     retain: int = 0
     lost: float = 0.0
     twins: bool = False
+    blind: float = 0.0
 
 
 @dataclass(slots=True)
@@ -264,6 +267,7 @@ class World:
             retain=rng.choice((0, 0, 0, 1, 2)),
             lost=some(0.02, 0.15),
             twins=rng.random() < 0.15,
+            blind=some(0.1, 0.15),
         )
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
@@ -330,7 +334,7 @@ class World:
                 self.crash(life.process)
         for life in [*self.alive.values(), *self.zombies]:
             life.network.weather = self.weather
-            life.network.store_down_until = life.network.brokers_down_until = 0.0
+            life.network.store_down_until = life.network.brokers_down_until = life.network.blind_until = 0.0
             self.runtime.resume(life.process)
         for partition in self._partitions():
             partition.elect(partition.leader)
@@ -596,6 +600,10 @@ class World:
         if self._chance(plan.store_outage):
             life.network.store_down_until = now + 15 * rng.random()
             self.say(f"{life.process.name} can't reach the store until {life.network.store_down_until - 1000:.1f}")
+        if self._chance(plan.blind):
+            self._count("blind")
+            life.network.blind_until = now + 40 * rng.random()
+            self.say(f"{life.process.name} may not list foreign data until {life.network.blind_until - 1000:.1f}")
         if self._chance(plan.broker_outage):
             life.network.brokers_down_until = now + rng.choice((5, 30)) * rng.random()
             self.say(f"{life.process.name} can't reach brokers until {life.network.brokers_down_until - 1000:.1f}")
@@ -760,9 +768,12 @@ class World:
         held = self.judge.held()
         releases = self.judge.old_releases()
         kept = coverage.retained(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)
+        # Claims that were given up leave gaps, so a low number may have been needed until the last handover.
+        sealed = max((state.sealed_at or 0 for state in states), default=0)
+        just_sealed = self.bucket.now_ms() - sealed < _CLEARED_WITHIN_MS
         leftover = []
         for state in states:
-            if state.number >= newest.number - 2 - self.plan.retain or state.number in kept:
+            if state.number >= newest.number - 2 - self.plan.retain or state.number in kept or just_sealed:
                 continue
             if state.instance == self.gone or held(state.number):
                 continue

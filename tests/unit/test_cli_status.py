@@ -128,7 +128,7 @@ def test_the_table_of_instances(capsys: pytest.CaptureFixture[str]) -> None:
     completed(store)
     at = now_ms(store)
     details = {"phase": "scanning", "base_remaining": "12000", "reason": "nothing to do", "trouble": "orders-1: slow"}
-    details["transcoder"] = "compiled"
+    details |= {"transcoder": "compiled", "failing": "Seal of generation 1 fails: 403"}
     heard = listening(
         message(instance="a", incarnation="0123456789", at=at - 2000, state="Catch-up", lag_records=5, details=details),
         message(instance="b", at=at - 200_000, state="Active", details={"reason": "nothing to do"}),
@@ -138,7 +138,7 @@ def test_the_table_of_instances(capsys: pytest.CaptureFixture[str]) -> None:
     text = drawn(store, heard, capsys)
     assert re.search(
         r"^a +Catch-up +[23]\S* ago +01234567 +- +5  "
-        r"scanning; 12,000 offsets of the first reading to go; orders-1: slow$",
+        r"scanning; 12,000 offsets of the first reading to go; Seal of generation 1 fails: 403; orders-1: slow$",
         text,
         re.MULTILINE,
     )

@@ -73,6 +73,8 @@ def went(chain: Chain, incarnation: str) -> Chain:
 BUSY = Twin(known=True, heard_mono=499.0, incarnations={"a-0": 499.0})
 CLAIM_2 = ClaimNext(generation=2, reason=Reason.ACTIVE_SILENT)
 START = StartPipeline(generation=1, reason=Reason.STEADY)
+SEALING = ("Seal", 1)
+REFUSED: dict[str, Any] = {"tasks": frozenset({SEALING}), "resting": frozenset({SEALING})}
 GONE_KEPT = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
 
 STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason]] = {
@@ -381,6 +383,42 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         look(mine(1, 11), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}),
         Role.ACTIVE,
         (StartPipeline(generation=1, reason=Reason.NOT_COVERED_IN_TIME, resumed=True),),
+        Reason.STEADY,
+    ),
+    "a seal that is on its way: nothing is read on": (
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}, tasks=frozenset({SEALING})),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "a seal that failed is waited for": (
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.1)}, **REFUSED),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "it could not be sealed in time: read on": (
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}, **REFUSED),
+        Role.ACTIVE,
+        (StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),),
+        Reason.STEADY,
+    ),
+    "restarted, and it could not be sealed in time: read on": (
+        look(mine(1), peers(2), **REFUSED),
+        Role.ACTIVE,
+        (StartPipeline(generation=1, reason=Reason.NOT_SEALED_IN_TIME, resumed=True),),
+        Reason.STEADY,
+    ),
+    "read on after a seal that failed: no new drain yet": (
+        look(mine(1), peers(2), pipelines={1: PipelineState(started_mono=481.0, resumed=True)}, **REFUSED),
+        Role.ACTIVE,
+        (),
+        Reason.STEADY,
+    ),
+    "drained once more, the seal is tried again": (
+        look(mine(1), peers(2), pipelines={1: replace(DRAINED, drained_mono=480.0)}),
+        Role.ACTIVE,
+        (Seal(generation=1, successor=2, reason=Reason.COVERED),),
         Reason.STEADY,
     ),
     "resumed a moment ago: no new drain yet": (

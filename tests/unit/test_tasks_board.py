@@ -8,16 +8,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from chains import Chain, part
 from doubles import MemoryStore
 
-from backup_avro.errors import RefusedError, TransientError
-from controller.tasks import TaskBoard
+from backup_avro.errors import PermanentError, RefusedError, TransientError
+from controller import tasks as tasks_module
+from controller.tasks import InUseError, TaskBoard
 from controller.watch import StoreWatch
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ClaimLostError, HolderLostError
+from sink.confirm import CoverLostError, Loss
 from sink.object_store.base import StoreTransientError
 
 SLOT = ("Seal", 1)
+LOSS = Loss(Chain().object(part(0, 9)), "is missing")
 
 
 @pytest.fixture
@@ -81,6 +85,45 @@ def test_a_failure_rests(board: TaskBoard) -> None:
     ran = threading.Event()
     board.submit(SLOT, ran.set)
     assert not ran.wait(0.05)
+
+
+def test_what_rests_is_not_under_way_once_the_chains_were_read(board: TaskBoard) -> None:
+    """Until then nobody knows what it left: an append may have come through though its answer did not."""
+    before = time.monotonic()
+    board.submit(SLOT, fail(TransientError("no")))
+    until(lambda: board.under_way(before) and board._running[SLOT].done_mono is not None)
+    assert (board.under_way(before), board.resting()) == ({SLOT}, frozenset())
+    assert (board.under_way(time.monotonic()), board.resting()) == ({SLOT}, {SLOT})
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermanentError("no right to list", remedy="print the policy anew"), True),
+        (InUseError("in use by r"), False),
+        (CoverLostError(1, 2, [LOSS]), False),
+    ],
+)
+def test_what_fails_again_and_again_is_told(
+    error: Exception, told: bool, board: TaskBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it is wanted, and unless it is told elsewhere, or is nobody's fault."""
+    monkeypatch.setattr(tasks_module, "_LONGEST_REST_S", 0.0)
+    says = []
+    for _ in range(3):
+        says.append(board.failing())
+        board.submit(SLOT, fail(error))
+        until(lambda: not board.under_way(time.monotonic()))
+    assert says == [()] * 3
+    assert board.failing() == (
+        ("Seal of generation 1 fails: no right to list (print the policy anew)",) if told else ()
+    )
+    monkeypatch.setattr(tasks_module, "_WANTED_WITHIN_S", 0.0)
+    assert board.failing() == (), "nobody tries it any more"
+    monkeypatch.undo()
+    board.submit(SLOT, lambda: None)
+    until(lambda: not board.under_way(time.monotonic()))
+    assert board.failing() == ()
 
 
 @pytest.mark.parametrize(
