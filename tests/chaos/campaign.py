@@ -173,7 +173,7 @@ class Campaign:
         self._stage.heal()
         marked = self._facts.acknowledged()
         self._wait("a complete generation covers all that was acknowledged", lambda: self._well(marked))
-        self._patiently(partial(self._keep, "after the round"))
+        self._wait("the newest state is restored without doubt", lambda: self._kept_without_doubt("after the round"))
         findings = self._judge_all()
         spark = ""
         if self._spark_is_due(number):
@@ -313,6 +313,14 @@ class Campaign:
         raise_to(self._confirmed, newest.ends)
         self.tally.restores += 1 + len(alone)
         self.tally.restored_records += sum(len(restored.rows) for restored in (newest, *alone))
+
+    def _kept_without_doubt(self, when: str) -> bool:
+        """Keep it unless something of it is in doubt: a tainted generation, replaced by now, may not be cleared yet."""
+        try:
+            self._keep(when)
+        except TaintedError:
+            return False
+        return True
 
     def _judge_all(self) -> list[Finding]:
         """Judge each restore, also against the live topics, once the facts reach its cut."""
