@@ -301,10 +301,10 @@ class Instance:
                 self._task(action, lambda: self._complete(number, ask_brokers=bool(maybe_cut)))
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self._tasks.seal(number, successor))
-            case Clear(generation=number, clearing=clearing):
+            case Clear(generation=number, clearing=clearing, reason=reason):
                 if self._runs.forget(number):
                     self._give_back()
-                self._task(action, lambda: self._tasks.clear(number, clearing))
+                self._task(action, lambda: self._tasks.clear(number, clearing, complete=reason is Reason.COVERED))
             case AskPeer(generation=number, reason=reason):
                 self._ask(number, reason.value)
 

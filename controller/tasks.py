@@ -369,9 +369,11 @@ class Tasks:
             Event.PASSIVATED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
         )
 
-    def clear(self, number: int, wanted: Clearing) -> None:
+    def clear(self, number: int, wanted: Clearing, *, complete: bool = True) -> None:
         """Clear what may go of a generation, decided once more on fresh chains.
 
+        `complete` is whether it was COMPLETE when that was decided. A build that was given up may have become COMPLETE
+        since, and be sealed even: how many of these are kept is to be decided first.
         Raises CoverLostError if what covers it has lost objects, TransientError if that can't be read.
         """
         generations = self._generations()
@@ -381,7 +383,7 @@ class Tasks:
             guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
             releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
             again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))
-            if again is None or set(again.goes) < set(wanted.goes):
+            if writer.state.complete is not complete or again is None or set(again.goes) < set(wanted.goes):
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from backup_avro.pause import Pause
-from controller.decide import Action, decide
+from controller.decide import Action, Seal, decide
 from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role
 
 from .packed import Gen, Rules
@@ -57,17 +57,19 @@ class Decider:
     def _actions(self, sight: Sight) -> tuple[Action, ...]:
         """Return what any mood asks for.
 
-        All is well; I was asked for a turn; nobody was heard for long; no brokers; and in a pause: nobody was
-        heard for long, and a person asks in spite of it.
+        All is well; I was asked for a turn; nobody was heard for long, and what was to be sealed was refused
+        besides; no brokers; and in a pause: nobody was heard for long, and a person asks in spite of it.
         """
-        calm = self._observe(sight, late=False)
+        calm, late = self._observe(sight, late=False), self._observe(sight, late=True)
+        refused = frozenset((Seal.__name__, lane.number + 1) for lane in sight.lanes) - late.tasks
         asked = (Activation(request_id="", target=calm.me, generation=calm.newest + 1, reason=""),)
         moods = (
             calm,
             replace(calm, activations=asked),
-            self._observe(sight, late=True),
+            late,
+            replace(late, tasks=late.tasks | refused, resting=refused),
             replace(calm, guarded=None),
-            replace(self._observe(sight, late=True), pause=_PAUSE),
+            replace(late, pause=_PAUSE),
             replace(calm, activations=(replace(asked[0], by_person=True, at=_PAUSE.at),), pause=_PAUSE),
         )
         found: dict[tuple[object, ...], Action] = {}

@@ -235,6 +235,16 @@ def test_what_was_pinned_is_confirmed_once_more_before_it_is_deleted() -> None:
     assert turn.one.writer.state.gone, "another one is whole"
 
 
+def test_a_build_that_was_given_up_and_is_complete_by_now_is_not_cleared() -> None:
+    """COMPLETE was on its way when it was given up, and SEALED came next: it counts among those that are kept."""
+    turn = Turn()
+    turn.tasks.seal(1, 2)
+    turn.tasks.clear(1, turn.wanted(), complete=False)
+    assert ChainReader(turn.store, PAIR).load(1).clearing is None
+    turn.tasks.clear(1, turn.wanted(), complete=True)
+    assert turn.one.writer.state.gone
+
+
 def test_a_clearing_that_has_begun_waits_for_what_can_be_read() -> None:
     """A process was killed between CLEARING and the deletion; meanwhile one bit of the covering chain went bad."""
     turn = Turn()
