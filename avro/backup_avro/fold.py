@@ -28,7 +28,7 @@ from backup_avro.chain import (
     Topic,
 )
 from backup_avro.errors import DamagedError
-from backup_avro.snapshot import dump_state, load_state
+from backup_avro.snapshot import is_state, load_state
 
 _HOLDER_ONLY = frozenset(
     {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
@@ -422,7 +422,8 @@ def _check_snapshot(state: Generation, entry: Entry) -> str | None:
         return "it does not name itself as the latest SNAPSHOT"
     if entry.objects or entry.positions or entry.topics or entry.groups or entry.taints or entry.head_at is not None:
         return "it says more than what was said before"
-    return None if entry.folded == dump_state(state) else "it is not what the entries before it add up to"
+    same = entry.folded is not None and is_state(entry.folded, state)
+    return None if same else "it is not what the entries before it add up to"
 
 
 def _check_positions(state: Generation, entry: Entry) -> str | None:
