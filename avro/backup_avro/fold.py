@@ -256,7 +256,11 @@ class Generation:
         )
 
     def apply(self, entry: Entry, sha256: str) -> None:
-        """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule."""
+        """Take the next entry, whose bytes hash to `sha256`. ChainError, and nothing changed, if it breaks a rule.
+
+        Another thread may look meanwhile, and deletes what an offer names that the positions are past and no object is
+        of: so objects come before positions, and what is replaced never is in neither place.
+        """
         check(self, entry)
         self.seq = entry.seq
         self.head_sha256 = sha256
@@ -266,6 +270,13 @@ class Generation:
         self.snapshot = entry.snapshot
         for topic in entry.topics:
             self.topics[topic.topic_id] = topic
+        for item in entry.objects:
+            self.objects[item.key] = item
+        for key in entry.replaced:
+            self.replaced[key] = entry.at
+            del self.objects[key]
+        for key in entry.deleted:
+            del self.replaced[key]
         self.positions.update(entry.positions)
         self.positions_seq.update(dict.fromkeys(entry.positions, entry.seq))
         for named, position in entry.positions.items():
@@ -273,13 +284,6 @@ class Generation:
         if entry.head_at is not None:
             self.heads = (entry.seq, entry.head_at)
             self.heads_skew = entry.skew
-        for key in entry.replaced:
-            self.objects.pop(key)
-            self.replaced[key] = entry.at
-        for key in entry.deleted:
-            del self.replaced[key]
-        for item in entry.objects:
-            self.objects[item.key] = item
         for name, offsets in entry.groups.items():
             self.groups[name] = {item.key: item for item in offsets}
         for taint in entry.taints:
