@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, islice
 from typing import Final
 
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.head import Head
+from controller.remembered import HEADS
 
 #: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
 DETAIL: Final = "head_sha256"
@@ -45,3 +47,53 @@ def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers
         return head.generation not in numbers if state is None else head.missing_in(state)
 
     return tuple(sorted(filter(lacks, known), key=lambda head: head.generation))
+
+
+class LostHeads:
+    """Heads that were published, and that a look at the store which began later did not find.
+
+    What was missed once stays so: who looks may itself write the numbers anew that somebody took away. Whoever writes
+    to the topic can name heads without end that never were, so the first one of a generation stands for all that are
+    missed of it, and those of so many generations as heads are remembered of, for all others.
+    """
+
+    def __init__(self) -> None:
+        self._missed: dict[int, tuple[Head, float]] = {}
+        self._lost: dict[int, Head] = {}
+
+    @property
+    def lost(self) -> tuple[Head, ...]:
+        """The heads that are lost, in the order in which that was found."""
+        return tuple(self._lost.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether no head is missed of which a later look has yet to say whether it is lost."""
+        return not self._missed
+
+    def look(
+        self,
+        known: Iterable[Head],
+        generations: Collection[Generation],
+        *,
+        numbers: Collection[int],
+        began: float,
+        now: float,
+    ) -> tuple[Head, ...]:
+        """Take what is known `now`, and what a look at the store that `began` then has found; return what is lost anew.
+
+        Both are seconds by one clock.
+        """
+        before = {number: head for number, (head, _) in self._missed.items()}
+        asked = (head for head in chain(known, before.values()) if head.generation not in self._lost)
+        missed: dict[int, tuple[Head, float]] = {}
+        for head in missing(asked, generations, numbers=numbers):
+            # While later ones are published, the one that was missed first, and is asked for last, is waited for.
+            since = self._missed[head.generation][1] if head == before.get(head.generation) else now
+            missed[head.generation] = head, since
+        self._missed = dict(islice(missed.items(), HEADS - len(self._lost)))
+        found = tuple(head for head, since in self._missed.values() if since < began)
+        for head in found:
+            self._lost[head.generation] = head
+            del self._missed[head.generation]
+        return found

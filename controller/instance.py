@@ -17,7 +17,6 @@ from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
-from backup_avro.head import Head
 from backup_avro.pause import in_force
 from controller import agreement, heads, losses
 from controller.config import Config
@@ -155,8 +154,7 @@ class Instance:
         self._seen: Observation | None = None
         self._backups = BackupPictures(parts.identity.instance)
         self._looked: dict[int, float] = {}
-        self._missed: dict[Head, float] = {}
-        self._lost: tuple[Head, ...] = ()
+        self._heads = heads.LostHeads()
         self._disputed: tuple[str, float] | None = None
         self._dispute: str | None = None
 
@@ -355,26 +353,20 @@ class Instance:
     def _mind_heads(self, view: StoreView) -> bool:
         """Tell of heads that one of the two has published and a later look at the store does not find.
 
-        Returns whether that is known by now. What was missed once stays so for the life of the process: this instance
-        may itself write the numbers anew that somebody took away.
+        Returns whether that is known by now.
         """
-        now = time.monotonic()
-        lacking = heads.missing(self._parts.bulletin.heads(), view.generations, numbers=view.numbers)
-        self._missed = {head: self._missed.get(head, now) for head in lacking if head not in self._lost}
-        for head, since in self._missed.items():
-            if since < view.began_mono:
-                self._lost = (*self._lost, head)
-                _LOG.error(
-                    "an entry that was published is not in the store: the bucket is in an older state",
-                    generation=head.generation,
-                    entry=head.seq,
-                    sha256=head.sha256,
-                    remedy="bring the newer state back from the bucket's versions or a replica; see docs/signing.md",
-                )
-        if all(head in self._lost for head in self._missed):
-            return True
-        self._watch.hurry()
-        return False
+        known, now = self._parts.bulletin.heads(), time.monotonic()
+        for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
+            _LOG.error(
+                "an entry that was published is not in the store: the bucket is in an older state",
+                generation=head.generation,
+                entry=head.seq,
+                sha256=head.sha256,
+                remedy="bring the newer state back from the bucket's versions or a replica; see docs/signing.md",
+            )
+        if not self._heads.settled:
+            self._watch.hurry()
+        return self._heads.settled
 
     def _mind_terms(self, view: StoreView) -> None:
         """Tell when the two instances store in two places, or guard different topics, and when they no longer do."""
@@ -506,9 +498,9 @@ class Instance:
             details["store"] = self._watch.trouble
         if state is not None:
             details |= heads.details(state)
-        if self._lost:
+        if self._heads.lost:
             details["rolled_back"] = "entries that were published are not in the store: " + ", ".join(
-                f"{head.seq} of generation {head.generation}" for head in self._lost
+                f"{head.seq} of generation {head.generation}" for head in self._heads.lost
             )
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
@@ -572,7 +564,7 @@ class Instance:
             reason=self._last.reason.value if self._last is not None else None,
             store=self._watch.trouble,
             brokers=self._surveyor.trouble,
-            rolled_back=tuple(str(head) for head in self._lost),
+            rolled_back=tuple(map(str, self._heads.lost)),
             lost_objects=losses.sentences(self._tasks.uncovered),
             failing=self._board.failing(),
             disagrees=self._dispute,
@@ -605,14 +597,14 @@ class Instance:
             readings=self._runs.readings(),
             store_read_s=None if view is None else now - view.began_mono,
             backup=None if seen is None or view is None else self._backups.of(self._stored_sight(view, seen.at)),
-            missing_heads=len(self._lost),
+            missing_heads=len(self._heads.lost),
             lost_covers=len(self._tasks.uncovered),
             handover_ms=None if view is None else view.handover_ms,
         )
 
     def _stored_sight(self, view: StoreView, at: int) -> Sight:
         stored = stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
-        return replace(stored, lost_heads=self._lost)
+        return replace(stored, lost_heads=self._heads.lost)
 
     def _pause(self) -> PauseStatus | None:
         view, now = self._watch.view, now_ms(self._parts.store)

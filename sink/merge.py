@@ -84,6 +84,7 @@ class Merger:
         self._commits = 0
         self._deleted: list[str] = []
         self._kept: dict[str, frozenset[str]] = {}
+        self._told = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -148,11 +149,24 @@ class Merger:
         state = writer.state
         assert state.opening is not None
         return _Job(
-            merge=None if _over(state) else plan_merge(state, self._rules),
+            merge=None if _over(state) else self._plan(state),
             topics=dict(state.topics),
             header=encode_header(codec=Codec(state.opening.codec), sync=bytes.fromhex(state.opening.sync)),
             replaced=dict(state.replaced),
         )
+
+    def _plan(self, state: Generation) -> Merge | None:
+        refused = keys_of(self._store).refuses
+        left = sum(map(refused, state.objects.values()))
+        if left and not self._told:
+            self._told = True
+            _LOG.warning(
+                "objects that are not encrypted are not merged: encryption.require is set",
+                generation=state.number,
+                objects=left,
+                remedy="set it when `tandem keys` names no such objects any more, after two turns",
+            )
+        return plan_merge(state, self._rules, refused=refused)
 
     def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
         """Have the committer do something and return what that gave. Raises `mine`; other errors end the committer."""

@@ -10,7 +10,7 @@ are objects with a base that is still being read: which of its attempts count is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from backup_avro import layout
@@ -72,11 +72,15 @@ class Merge:
     outputs: tuple[Output, ...]
 
 
-def plan_merge(state: Generation, rules: MergeRules) -> Merge | None:
-    """Return the next merge, None if there is none."""
+def plan_merge(
+    state: Generation, rules: MergeRules, *, refused: Callable[[StoredObject], bool] = lambda _: False
+) -> Merge | None:
+    """Return the next merge, None if there is none. What is `refused` stays as it is, as if it were not there."""
     journals: list[StoredObject] = []
     own: dict[PartitionKey, list[StoredObject]] = {}
     for item in state.objects.values():
+        if refused(item):
+            continue
         if item.journal:
             journals.append(item)
         else:

@@ -288,10 +288,11 @@ class LostEndError(PermanentError):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """All that the topic says, the latest per key."""
+    """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why."""
 
     plans: dict[str, PlanState] = field(default_factory=dict)
     tasks: dict[str, TaskProgress] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
 
     def take(self, key: str, value: bytes | None) -> None:
         """Take the next record. DamagedError if it can't be read."""
@@ -305,6 +306,16 @@ class Progress:
             self.plans.pop(key, None)
         else:
             self.plans[key] = decode_state(value, where)
+
+    def note(self, key: str, value: bytes | None) -> None:
+        """Take the next record; if it can't be read nothing is known under its key any more, and `damaged` says so."""
+        self.damaged.pop(key, None)
+        try:
+            self.take(key, value)
+        except DamagedError as error:
+            self.plans.pop(key, None)
+            self.tasks.pop(key, None)
+            self.damaged[key] = str(error)
 
     def of_plan(self, plan: str) -> list[TaskProgress]:
         """Return the progress of all tasks of a plan."""
@@ -325,10 +336,20 @@ class ProgressReader:
     """Follows the topic, or `partitions` of it. One thread at a time."""
 
     def __init__(
-        self, props: Mapping[str, Value], view: View, *, partitions: Collection[int], only: str | None = None
+        self,
+        props: Mapping[str, Value],
+        view: View,
+        *,
+        partitions: Collection[int],
+        only: str | None = None,
+        strict: bool = True,
     ) -> None:
-        """`only` leaves out all other plans. Raises what `for_confluent` raises."""
+        """`only` leaves out all other plans. Unless `strict`, records that can't be read are noted, for who only looks.
+
+        Raises what `for_confluent` raises.
+        """
         self._only = only
+        self._strict = strict
         self._view = view
         self._admin = ClusterAdmin(props)
         self._servers = servers_of(props)
@@ -354,7 +375,7 @@ class ProgressReader:
         """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
         Open transactions are waited for: fence those that nobody else will end. Raises LostEndError if one stays,
-        TimedOutError if the broker is slow, ClusterTransientError.
+        TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
         """
         places = [Place(TOPIC, number) for number in self._next]
         ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
@@ -405,7 +426,7 @@ class ProgressReader:
         key = (message.key() or b"").decode("utf-8", "replace")
         plan, partition, _ = key.partition("/")
         if self._only in {None, plan} and not (partition and self._view is View.PLANS):
-            self.progress.take(key, message.value())
+            (self.progress.take if self._strict else self.progress.note)(key, message.value())
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -414,10 +435,15 @@ class ProgressReader:
 
 @contextmanager
 def following(
-    props: Mapping[str, Value], view: View, *, partitions: Collection[int], only: str | None = None
+    props: Mapping[str, Value],
+    view: View,
+    *,
+    partitions: Collection[int],
+    only: str | None = None,
+    strict: bool = True,
 ) -> Iterator[ProgressReader]:
     """Lend a reader."""
-    reader = ProgressReader(props, view, partitions=partitions, only=only)
+    reader = ProgressReader(props, view, partitions=partitions, only=only, strict=strict)
     try:
         yield reader
     finally:

@@ -34,15 +34,21 @@ class GroupsPlan:
     moves: tuple[Move, ...]
 
 
-def list_restores(store: ObjectStore, pair: str) -> list[RestoreRecord]:
-    """Return all restores of a pair that ended well, the oldest first. Raises the store's errors, DamagedError."""
+def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], dict[str, DamagedError]]:
+    """Return all restores of a pair that ended well, the oldest first, and by name why others can't be read.
+
+    Raises the store's errors.
+    """
     found = []
+    damaged: dict[str, DamagedError] = {}
     for name in store.list_folders(layout.restores_prefix(pair)):
         try:
             found.append(load(store, pair, name))
         except ConfigError:
             continue  # it has not ended yet, or never will
-    return sorted(found, key=lambda record: record.at)
+        except DamagedError as error:
+            damaged[name] = error
+    return sorted(found, key=lambda record: record.at), damaged
 
 
 def load(store: ObjectStore, pair: str, restore: str) -> RestoreRecord:

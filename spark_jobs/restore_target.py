@@ -59,20 +59,23 @@ class Target:
             for info in infos
         }
 
-    def progress(self, *, settled: bool) -> Progress:
+    def progress(self, *, settled: bool, strict: bool = True) -> Progress:
         """Return what earlier restores left, nothing if there was none.
 
-        Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions.
+        Plans are always up to date; of tasks, unless `settled`, what is committed below all open transactions. Raises
+        DamagedError if a record can't be read, unless not `strict`: then it is named beside the others.
         """
         numbers = marks.partitions(self.admin)
         if not numbers:
             return Progress()
-        with marks.following(self.props, View.COMMITTED, partitions=numbers) as all_:
-            return Progress(plans=self.plans().plans, tasks=all_.catch_up(settled=settled).tasks)
+        with marks.following(self.props, View.COMMITTED, partitions=numbers, strict=strict) as all_:
+            plans, rest = self.plans(strict=strict), all_.catch_up(settled=settled)
+            damaged = {key: why for key, why in rest.damaged.items() if "/" in key}  # a plan's last word may be sound
+            return Progress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | damaged)
 
-    def plans(self) -> Progress:
-        """Return what there is of plans alone. The topic must be there."""
-        with marks.following(self.props, View.PLANS, partitions=[marks.PLANS_PARTITION]) as reader:
+    def plans(self, *, strict: bool = True) -> Progress:
+        """Return what there is of plans alone. The topic must be there. Raises DamagedError as `progress`."""
+        with marks.following(self.props, View.PLANS, partitions=[marks.PLANS_PARTITION], strict=strict) as reader:
             return reader.catch_up()
 
     def set_on(self, names: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from backup_avro.chain import (
@@ -42,7 +43,7 @@ from backup_avro.compression import gunzip, gzip
 from backup_avro.envelope import Envelope
 from backup_avro.errors import DamagedError, NewerFormatError, OversizeError
 from backup_avro.integers import is_int64
-from backup_avro.limits import ENTRY_JSON, SMALL, problem_of
+from backup_avro.limits import ENTRY_JSON, SMALL, problem_of, problem_of_items
 
 VERSION = 1
 #: Documents of so many bytes are compressed.
@@ -51,13 +52,43 @@ _GZIP = b"\x1f\x8b"
 _SUM = b'{"_sum":"'
 _SUM_DIGITS = 16
 """Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
+_TO_OBJECTS = 3
+"""Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def canonical(document: JsonObject) -> bytes:
     """Return the bytes of a document: equal ones have equal bytes."""
-    return _CANONICAL.encode(document).encode()
+    return canonical_value(document)
+
+
+def canonical_value(value: object) -> bytes:
+    """Return the bytes of a value in a document."""
+    return _CANONICAL.encode(value).encode()
+
+
+def _canonical_in_pieces(document: JsonObject) -> bytes:
+    """Return what `canonical` does. A SNAPSHOT's text and its bytes would each be as large as all of it."""
+    out = io.BytesIO()
+    _write(out, document, _TO_OBJECTS)
+    return out.getvalue()
+
+
+def _write(out: io.BytesIO, value: object, levels: int) -> None:
+    """Write a value, and apart what `levels` of objects and lists below it hold."""
+    if not (levels and value and isinstance(value, dict | list)):
+        out.write(canonical_value(value))
+        return
+    named = isinstance(value, dict)
+    mark = b"{" if named else b"["
+    for inner in sorted(value) if named else value:
+        out.write(mark)
+        if named:
+            out.write(canonical_value(inner) + b":")
+        _write(out, value[inner] if named else inner, levels - 1)
+        mark = b","
+    out.write(b"}" if named else b"]")
 
 
 def pack(data: bytes) -> bytes:
@@ -65,13 +96,24 @@ def pack(data: bytes) -> bytes:
 
     OversizeError if nobody would read that much.
     """
-    problem = problem_of(data, ENTRY_JSON)
+    _refuse(problem_of(data, ENTRY_JSON))
+    return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
+
+
+def look_for_room(items: Iterable[bytes]) -> None:
+    """Raise OversizeError if an entry that holds these JSON values is more than anybody reads, before it is made.
+
+    One that has room may still be too large by what stands around them, which `pack` finds out.
+    """
+    _refuse(problem_of_items(items, ENTRY_JSON))
+
+
+def _refuse(problem: str | None) -> None:
     if problem:
         raise OversizeError(
             f"a document would not be readable: {problem}",
             remedy="guard fewer partitions with one pair, and begin a new generation",
         )
-    return gzip(data) if len(data) >= PACKED_FROM else b"".join((_SUM, _sum(data), b'",', data[1:]))
 
 
 def _sum(data: bytes) -> bytes:
@@ -171,7 +213,7 @@ def encode_entry(entry: Entry) -> bytes:
         )
         if value is not None
     }
-    return canonical(document)
+    return canonical(document) if entry.folded is None else _canonical_in_pieces(document)
 
 
 def dump_opening(opening: Opening) -> JsonObject:

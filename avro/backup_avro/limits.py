@@ -7,6 +7,7 @@ terabyte. Nothing larger is written, so nothing larger needs to be read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 #: Claims, pauses, releases, pins, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
@@ -40,7 +41,32 @@ def most_bytes(key: str) -> int | None:
 def problem_of(data: bytes, most: int) -> str | None:
     """Say why a document's JSON is more than is read; None if it is not. `most` is in bytes."""
     if len(data) > most:
-        return f"its JSON has more than {most} bytes"
-    if len(data) > VALUES and sum(data.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
-        return f"its JSON has more than {VALUES} values"
+        return _too_long(most)
+    return _TOO_MANY if len(data) > VALUES and _values(data) > VALUES else None
+
+
+def problem_of_items(items: Iterable[bytes], most: int) -> str | None:
+    """Say as `problem_of` why the JSON that holds all `items` in lists would be too much, as soon as they are.
+
+    Nothing is kept of them. What stands around them is not counted, but for the mark after each.
+    """
+    size = values = 0
+    for item in items:
+        size += len(item) + 1
+        values += _values(item) + 1
+        if size > most:
+            return _too_long(most)
+        if values > VALUES:
+            return _TOO_MANY
     return None
+
+
+_TOO_MANY: Final = f"its JSON has more than {VALUES} values"
+
+
+def _too_long(most: int) -> str:
+    return f"its JSON has more than {most} bytes"
+
+
+def _values(data: bytes) -> int:
+    return data.count(b",") + data.count(b"[") + data.count(b"{")

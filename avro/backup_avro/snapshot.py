@@ -8,11 +8,13 @@ its skew.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from backup_avro.chain import Horizon, JsonObject, Kind
 from backup_avro.chain_json import (
     Fields,
+    canonical_value,
     dump_group,
     dump_horizon,
     dump_object,
@@ -33,9 +35,40 @@ from backup_avro.errors import DamagedError
 if TYPE_CHECKING:
     from backup_avro.fold import Generation
 
+_OBJECTS = "objects"
+
 
 def dump_state(state: Generation) -> JsonObject:
     """Return the state as a SNAPSHOT that is the next entry holds it."""
+    return _frame(state) | {_OBJECTS: [dump_object(item) for item in state.objects.values()]}
+
+
+def is_state(document: JsonObject, state: Generation) -> bool:
+    """Whether `document` is what `dump_state` returns. The objects, most of it by far, are compared one by one."""
+    objects = document.get(_OBJECTS)
+    return (
+        isinstance(objects, list)
+        and len(objects) == len(state.objects)
+        and all(found == dump_object(item) for found, item in zip(objects, state.objects.values(), strict=True))
+        and {name: value for name, value in document.items() if name != _OBJECTS} == _frame(state)
+    )
+
+
+def items_of(state: Generation) -> Iterator[bytes]:
+    """Yield what there may be a million of in the JSON of `dump_state`, value by value: it is not built for that."""
+    for item in state.objects.values():
+        yield canonical_value(dump_object(item))
+    for key in state.positions:
+        (partitions,) = dump_positions({key: state.restated(key)}).values()
+        yield from map(canonical_value, partitions.values())
+    for groups in state.groups.values():
+        for group in groups.values():
+            yield canonical_value(dump_group(group))
+    yield from map(canonical_value, state.replaced)
+
+
+def _frame(state: Generation) -> JsonObject:
+    """Return what `dump_state` does, without the objects."""
     assert state.opening is not None
     positions = {key: state.restated(key) for key in state.positions}
     document: JsonObject = {
@@ -44,7 +77,6 @@ def dump_state(state: Generation) -> JsonObject:
         "head_at": state.heads[1],
         "topics": [dump_topic(topic) for topic in state.topics.values()],
         "groups": {name: [dump_group(item) for item in items.values()] for name, items in state.groups.items()},
-        "objects": [dump_object(item) for item in state.objects.values()],
         "replaced": dict(state.replaced),
         "taints": [dump_taint(taint) for taint in state.taints.values()],
         "moments": [[moment.seq, moment.at, moment.kind.value] for moment in state.moments],

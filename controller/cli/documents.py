@@ -552,7 +552,7 @@ class RestoreGroupsRolledBack(TypedDict):
 
 
 class BegunRestore(TypedDict):
-    """A restore that a cluster knows of. `records`: those that are there, null once it ended."""
+    """A restore that a cluster knows of. `records`: those that are there, null once it ended, or if it is not known."""
 
     restore: str
     state: Literal["begun", "loading", "verified", "finished", "abandoned"]
@@ -564,9 +564,10 @@ class BegunRestore(TypedDict):
 
 
 class Restores(TypedDict):
-    """`tandem restore list`."""
+    """`tandem restore list`. `damaged`: record of `_tandem_restore_progress` -> why it can't be read."""
 
     restores: Sequence[BegunRestore]
+    damaged: Mapping[str, str]
 
 
 class RefusedSetting(TypedDict):

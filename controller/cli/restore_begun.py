@@ -33,13 +33,19 @@ def list_(
 ) -> None:
     """List the restores that the target cluster knows of: those that ended, and those that did not.
 
-    One that did not end is gone on with by the command that began it, or given up by `tandem restore abandon`.
+    One that did not end is gone on with by the command that began it, or given up by `tandem restore abandon`. Exit
+    code 3 if a record of one can't be read: the others are listed.
     """
     target = _target(context, config, overrides, target_servers, target_config)
-    found = target.progress(settled=False)
+    found = target.progress(settled=False, strict=False)
     states = sorted(found.plans.values(), key=lambda state: (state.at, state.plan))
-    body = {"restores": [_document(state, found) for state in states]}
-    output.show(kind="Restores", body=body, output=output_, tables=_list_tables(body["restores"]))
+    restores = [_document(state, found) for state in states]
+    body = {"restores": restores, "damaged": found.damaged}
+    output.show(kind="Restores", body=body, output=output_, tables=_list_tables(restores, damaged=bool(found.damaged)))
+    for why in found.damaged.values():
+        output.warn(f"what is known of a restore can't be read: {why}")
+    if found.damaged:
+        raise typer.Exit(ExitCode.UNHEALTHY)
 
 
 def abandon(
@@ -110,6 +116,7 @@ def _short(state: PlanState) -> str:
 
 
 def _document(state: PlanState, found: Progress) -> dict[str, Any]:
+    counted = state.unfinished and not any(key.startswith(f"{state.plan}/") for key in found.damaged)
     return {
         "restore": _short(state),
         "state": state.state.value,
@@ -117,13 +124,14 @@ def _document(state: PlanState, found: Progress) -> dict[str, Any]:
         "generation": state.generation or None,
         "targets": sorted(state.targets),
         "appends": bool(state.before),
-        "records": sum(item.records for item in found.of_plan(state.plan)) if state.unfinished else None,
+        "records": sum(item.records for item in found.of_plan(state.plan)) if counted else None,
     }
 
 
-def _list_tables(restores: Sequence[Mapping[str, Any]]) -> Iterator[Table | str]:
+def _list_tables(restores: Sequence[Mapping[str, Any]], *, damaged: bool) -> Iterator[Table | str]:
     if not restores:
-        yield "no restore has come to this cluster"
+        if not damaged:
+            yield "no restore has come to this cluster"
         return
     yield Table(
         columns=("restore", "state", "at", "generation", "targets", "records"),

@@ -85,15 +85,21 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
 
     if restore is not None:
         return job.load(store, pair, restore)
-    found = job.list_restores(store, pair)
+    found, damaged = job.list_restores(store, pair)
+    for name, error in damaged.items():
+        output.warn(f"restore {name} can't be read: {error}")
     if not found:
-        raise ConfigError(f"pair {pair} has no restore that was verified", remedy="`tandem restore` first")
-    if len(found) > 1:
+        raise next(iter(damaged.values()), None) or ConfigError(
+            f"pair {pair} has no restore that was verified", remedy="`tandem restore` first"
+        )
+    if len(found) + len(damaged) > 1:
         listed = "; ".join(
             f"{record.id} of {iso(record.at)} into {', '.join(topic.target for topic in record.topics[:3])}"
             for record in found[-5:]
         )
-        raise ConfigError(f"pair {pair} has {len(found)} restores", remedy=f"name one with --restore: {listed}")
+        raise ConfigError(
+            f"pair {pair} has {len(found) + len(damaged)} restores", remedy=f"name one with --restore: {listed}"
+        )
     return found[0]
 
 

@@ -180,7 +180,7 @@ SECTIONS: Final = (
             _gauge("damaged_generations", "Generations whose chain can't be read."),
             _gauge(
                 "missing_heads",
-                "Published entries that the store did not have when this process looked: it is in an older state.",
+                "Generations whose published entries were not all in the store when looked for: it is an older state.",
             ),
             _gauge(
                 "lost_covers",

@@ -11,11 +11,11 @@ import structlog
 
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
-from backup_avro.chain_json import decode_entry, encode_claim, encode_entry, pack
+from backup_avro.chain_json import decode_entry, encode_claim, encode_entry, look_for_room, pack
 from backup_avro.errors import OversizeError, PermanentError, RefusedError
 from backup_avro.fold import Generation, check
 from backup_avro.limits import ENTRY_JSON
-from backup_avro.snapshot import dump_state
+from backup_avro.snapshot import dump_state, items_of
 from sink.object_store.base import ObjectStore, Put, StoreTransientError
 
 _LOG = structlog.get_logger()
@@ -108,6 +108,12 @@ def _put(
             return ours
 
 
+def _packed(entry: Entry) -> tuple[bytes, int]:
+    """Return what is stored of an entry, and how many bytes of JSON that is: a SNAPSHOT's are not kept meanwhile."""
+    plain = encode_entry(entry)
+    return pack(plain), len(plain)
+
+
 class ChainWriter:
     """Appends to one chain as one incarnation; safe to use from several threads. `state` folds all it knows.
 
@@ -141,8 +147,8 @@ class ChainWriter:
     def snapshot_if_due(self) -> None:
         """Append a SNAPSHOT if one is worth its bytes. Raises as `append`.
 
-        One that would be larger than anybody reads is told of and left out, until as much was written again: whoever
-        starts reads more of the chain, and finds the same.
+        One that would be larger than anybody reads is told of and left out, unbuilt, until as much was written again:
+        whoever starts reads more of the chain, and finds the same.
         """
         if not self.snapshot_due:
             return
@@ -179,10 +185,10 @@ class ChainWriter:
                     snapshot=self.state.snapshot,
                 )
                 if draft.kind is Kind.SNAPSHOT:
+                    look_for_room(items_of(self.state))
                     entry = replace(entry, snapshot=entry.seq, folded=dump_state(self.state))
                 check(self.state, entry)
-                plain = encode_entry(entry)
-                data = pack(plain)
+                data, size = _packed(entry)
                 key = layout.entry_key(self.state.claim.pair, self.state.number, entry.seq)
                 self._in_doubt = key
                 try:
@@ -193,7 +199,7 @@ class ChainWriter:
                 self._in_doubt = self.trouble = None
                 if taken:
                     self.state.apply(entry, sha256_hex(data))
-                    self._count(entry, len(plain))
+                    self._count(entry, size)
                     return entry
                 self._take_foreign(key, draft.kind)
 

@@ -146,9 +146,13 @@ class KeyRing:
                 )
             known.add(item.envelope.key_id)
 
+    def refuses(self, item: StoredObject) -> bool:
+        """Whether an object has to be encrypted, and the chain says that it is not."""
+        return self._settings.require and item.envelope is None
+
     def refuse_plain(self, item: StoredObject) -> None:
-        """Raise PlainObjectError if an object has to be encrypted, and the chain says that it is not."""
-        if self._settings.require and item.envelope is None:
+        """Raise PlainObjectError if an object is refused."""
+        if self.refuses(item):
             raise PlainObjectError(
                 f"{item.key} is not encrypted, and encryption.require is set",
                 remedy="if it is older than the key, read it with --set encryption.require=false; `tandem keys` shows "

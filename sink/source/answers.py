@@ -14,6 +14,7 @@ from sink.source.leadership import TELL_AFTER, denied, led_by
 
 UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
 _PROBED_AT_ONCE = 50
+_SHORTEST_PAUSE = 0.005
 
 
 class Answers:
@@ -34,8 +35,12 @@ class Answers:
         requested_at: float,
         received_at: float,
         probed: Mapping[TopicPartition, Ask] | None,
+        patience_s: float = 0.0,
     ) -> None:
-        """Take in a response; `probed` are the asks if they were made outside the session."""
+        """Take in a response; `probed` are the asks if they were made outside the session.
+
+        `patience_s` is how long the broker might have waited for records.
+        """
         session = broker.session
         throttle = (response.throttle_time_ms or 0) / 1000
         broker.retry_at = received_at + throttle if throttle else 0.0
@@ -50,6 +55,14 @@ class Answers:
         listed = list(wire.fetch_parts(response, self._assignment.names))
         answered = {tp for tp, _ in listed}
         size = sum(len(data.records) for _, data in listed if data.records)
+        if size or 0 < patience_s / 2 <= received_at - requested_at:
+            broker.hasty = 0
+        elif patience_s > 0:
+            # As where all that lay before the end of a log in another segment was compacted away, or before a proxy
+            # that lets nobody wait: asking on at once would keep both sides busy with nothing.
+            pause = min(backoff(broker.hasty, first=_SHORTEST_PAUSE), patience_s)
+            broker.retry_at = max(broker.retry_at, received_at + pause)
+            broker.hasty += 1
         sound = session.accepted(response.session_id, answered) if probed is None else True
         # No limit can have kept records out of a response that has none (KIP-74).
         complete = size == 0 and not throttle

@@ -82,6 +82,7 @@ class Broker:
     probed: bool = False  # the last request was one for unclear partitions
     retry_at: float = 0.0
     failures: int = 0
+    hasty: int = 0  # answers in a row that brought no records, and came long before they had to
     told: bool = False
 
 

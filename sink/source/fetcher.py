@@ -397,7 +397,7 @@ class RawFetcher:
             received = clock.now()
             broker.in_flight = False
             self._slowness.ended(broker.node, received)
-            self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed)
+            self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait)
 
         future.add_callback(self._guarded(came))
         future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error)))

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -16,6 +16,7 @@ from confluent_kafka.cimpl import NewPartitions
 from kafka.record.memory_records import MemoryRecords
 
 from controller.sandbox.kafka import KafkaServer
+from sink.source import wire
 from sink.source.assignment import Event
 from sink.source.batches import end_of
 from sink.source.client_config import FetchLimits
@@ -129,6 +130,29 @@ def test_all_codecs(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: Ma
         while batches.has_next():
             seen.add(batches.next_batch().compression_type)
     assert seen == {0, 1, 2, 3, 4}
+
+
+def test_a_broker_that_does_not_wait_is_not_asked_without_end(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some answer at once that there is nothing: they are asked a few times a second, and records come all the same."""
+    topic, sent = make_topic(), [0]
+    ask = wire.fetch_request
+
+    def at_once(*args: Any, **how: Any) -> Any:
+        sent[0] += 1
+        return ask(*args, **how | {"max_wait_ms": 0})
+
+    monkeypatch.setattr("sink.source.fetcher.wire.fetch_request", at_once)
+    reader = Reader(make_fetcher())
+    reader.fetcher.assign((topic, 0), 0)
+    reader.until(lambda: reader.at_head((topic, 0)))
+    sent[0], until = 0, time.monotonic() + 3
+    while time.monotonic() < until:
+        reader.poll()
+    assert 3 <= sent[0] <= 20, sent
+    write(kafka, topic, 3)
+    reader.until(lambda: reader.keys[topic, 0] == [0, 1, 2], timeout_s=3)
 
 
 def test_every_field_of_fetched(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher) -> None:

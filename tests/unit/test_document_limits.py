@@ -14,9 +14,10 @@ from backup_avro import layout, limits
 from backup_avro.chain import Part, PartitionKey, StoredObject
 from backup_avro.chain_json import canonical, decode_entry, dump_object, pack, unpack
 from backup_avro.compression import gzip
-from backup_avro.errors import DamagedError, RefusedError
+from backup_avro.errors import DamagedError, ExitCode, RefusedError
 from backup_avro.pause import Pause
 from backup_avro.signature import Signer
+from controller.cli.main import run
 from sink.chain import pins
 from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
@@ -161,9 +162,26 @@ def test_a_restore_of_more_than_a_document_has_room_for_ends_well(
     with monkeypatch.context() as smaller:
         smaller.setattr("backup_avro.chain_json.ENTRY_JSON", 100)
         assert "JSON has more than 100 bytes" in str(restore_groups.leave(store, RESTORED))
-    assert restore_groups.list_restores(store, PAIR) == []
+    assert restore_groups.list_restores(store, PAIR) == ([], {})
     assert restore_groups.leave(store, RESTORED) is None
-    assert restore_groups.list_restores(store, PAIR) == [RESTORED]
+    assert restore_groups.list_restores(store, PAIR) == ([RESTORED], {})
+    store.put_if_absent(restore_record.record_key(PAIR, "other"), b"{}")
+    found, damaged = restore_groups.list_restores(store, PAIR)
+    assert (found, list(damaged)) == ([RESTORED], ["other"])
+    assert restore_record.record_key(PAIR, "other") in str(damaged["other"])
+
+
+def test_a_damaged_record_of_a_restore_hides_no_other(store: ObjectStore, capsys: pytest.CaptureFixture[str]) -> None:
+    """Alone it is what is wrong; beside another one it may be the one that was meant, so one has to be named."""
+    command = ["restore", "groups", "--root", store.url, "--pair", PAIR, "--target-bootstrap-servers", "nowhere:1"]
+    store.put_if_absent(restore_record.record_key(PAIR, "other"), b"{}")
+    assert run(command) == ExitCode.UNHEALTHY
+    assert "restores/other/restore.json: field v is missing" in capsys.readouterr().err
+    restore_groups.leave(store, RESTORED)
+    assert run(command) == ExitCode.USAGE
+    err = capsys.readouterr().err
+    assert "restore other can't be read: " in err
+    assert f"has 2 restores\nwhat to do: name one with --restore: {RESTORED.id} of " in err
 
 
 def test_an_entry_has_a_largest_size_and_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:

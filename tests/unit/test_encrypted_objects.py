@@ -10,10 +10,11 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 from golden.encrypted import KEY_TEXT
+from structlog.testing import capture_logs
 from test_merge_objects import TOPICS, backup_of, merger, to_the_end
 from test_roll_objects import Names, roller, segment
 
-from backup_avro.chain import StoredObject
+from backup_avro.chain import PartitionKey, StoredObject
 from backup_avro.chain_json import decode_entry
 from backup_avro.container import Codec, decode_header
 from backup_avro.envelope import CHUNK_SIZE, is_encrypted
@@ -53,6 +54,14 @@ def read(store: ObjectStore, piece: Slice, *, apart: bool = False, **how: Any) -
     """The records of a slice."""
     reader = ObjectReader(store, apart=apart)
     return [record for body in reader.bodies(piece, **how) for record in decode_body(body.body, body.records)]
+
+
+def stored(store: ObjectStore) -> dict[PartitionKey, list[Record]]:
+    """All records of generation 1 by partition, in the order of their offsets."""
+    found: dict[PartitionKey, list[Record]] = {}
+    for piece in sorted(slices(store), key=lambda piece: piece.low):
+        found.setdefault(piece.part.key, []).extend(read(store, piece))
+    return found
 
 
 def findings(store: MemoryStore) -> list[tuple[Fault, str]]:
@@ -322,9 +331,35 @@ def test_a_merge_takes_nothing_that_is_not_encrypted() -> None:
     backup = backup_of(store, 20, journal=True)
     store.keys = demanding()
     objects = set(store.objects)
-    with pytest.raises(PlainObjectError):
-        to_the_end(merger(backup))
+    with capture_logs() as logs:
+        assert to_the_end(merger(backup)) == 0
     assert set(store.objects) == objects
+    told = [(line["event"], line["objects"]) for line in logs if line["log_level"] == "warning"]
+    assert told == [("objects that are not encrypted are not merged: encryption.require is set", 20)]
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_what_is_encrypted_is_merged_beside_what_is_not(journal: bool) -> None:
+    """Wherever the plain objects lie: older than the key, or put among the others by whoever has none."""
+    store = MemoryStore()
+    backup = backup_of(store, 6, journal=journal)
+    for n in range(6, 40):
+        store.keys = NO_KEYS if n in {20, 39} else ring()
+        batch = [record for p in range(3) for record in records("t", p, range(2 * n, 2 * n + 2))]
+        backup.commit(batch, journal=journal)
+    plain = {item.key for item in backup.writer.state.objects.values() if item.envelope is None}
+    store.keys = ring()
+    before, objects = stored(store), len(backup.writer.state.objects)
+    store.keys = demanding()
+    with capture_logs() as logs:
+        assert to_the_end(merger(backup)) > 0
+    assert [line["objects"] for line in logs if line["log_level"] == "warning"] == [len(plain)]
+    state = ChainReader(store, PAIR).load(1)
+    assert {item.key for item in state.objects.values() if item.envelope is None} == plain
+    assert len(state.objects) - len(plain) < (objects - len(plain)) / 2
+    store.keys = ring()
+    assert stored(store) == before
+    assert findings(store) == []
 
 
 def test_what_has_to_be_encrypted_is_never_written_in_the_clear() -> None:

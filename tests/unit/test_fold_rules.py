@@ -641,3 +641,55 @@ def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
     assert [getattr(outline, name) for name in same] == [getattr(state, name) for name in same]
     empty = (outline.positions, outline.objects, outline.moments, outline.topics, outline.going, outline.positions_seq)
     assert not any(empty)
+
+
+class Watched(dict[Any, Any]):
+    """A dict of a state that another thread looks at whenever it has changed."""
+
+    def __init__(self, content: dict[Any, Any], look: Callable[[], None]) -> None:
+        super().__init__(content)
+        self._look = look
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._look()
+
+    def __delitem__(self, name: Any) -> None:
+        super().__delitem__(name)
+        self._look()
+
+    def pop(self, name: Any) -> Any:  # type: ignore[override]  # as the fold may call it
+        """Remove and return."""
+        value = super().pop(name)
+        self._look()
+        return value
+
+    def update(self, content: Any) -> None:  # type: ignore[override]  # likewise
+        """Take all of `content`."""
+        super().update(content)
+        self._look()
+
+
+def test_who_looks_meanwhile_never_misses_the_object_of_a_range_that_is_read() -> None:
+    """An object of an offer is deleted where the base is past it and nothing names it: `OfferLane` runs beside."""
+    chain = building()
+    looks: list[bool] = []
+
+    def look() -> None:
+        state = chain.state
+        known = state.objects.keys() | state.replaced.keys()
+        position_ = state.positions[K]
+        past = any(low <= 0 for low, _ in position_.base.done)
+        looks.append(first in known and (second in known or not past))
+
+    first = next(iter(chain.state.objects))
+    second = FIRST.replace("/1.avro", "/0.avro")
+    for name in ("positions", "objects", "replaced"):
+        setattr(chain.state, name, Watched(getattr(chain.state, name), look))
+    item = replace(chain.object(part(0, 49, scan=2)), key=second)
+    chain.append(Kind.COMMIT, objects=(item,), **based(chain, done=((0, 100),), open=()))
+    chain.append(Kind.COMMIT, **based(chain, done=((0, 100),), open=(), done_at=30))
+    merged = chain.object(part(0, 99, scan=2), name="merged")
+    chain.append(Kind.REWRITE, objects=(merged,), replaced=(first, second))
+    assert len(looks) >= 6
+    assert all(looks)

@@ -22,6 +22,7 @@ from controller import heads
 from controller.cli.main import run
 from controller.coordination import Bulletin
 from controller.overview import overview
+from controller.remembered import HEADS
 from controller.verdict import Fault
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
@@ -358,3 +359,46 @@ def test_the_data_source_takes_trust_as_options(tmp_path: Path) -> None:
     assert isinstance(other, ChainReader)
     with pytest.raises(SignatureError, match=r"which signing.trusted does not hold"):
         other.refresh()
+
+
+# --- what an instance remembers ---------------------------------------------------------------------------------------
+
+
+def test_a_head_is_lost_if_a_later_look_does_not_find_it(store: MemoryStore) -> None:
+    """A look that began before it was published could not, and those of a peer at work are always a bit ahead."""
+    state = backup(store).writer.state
+    here = head_of(state)
+    watched = heads.LostHeads()
+
+    def look(*known: Head, began: float, now: float) -> tuple[Head, ...]:
+        return watched.look(known, [state], numbers=[1], began=began, now=now)
+
+    for tick in range(5):  # the peer goes on, and this one reads on behind it
+        ahead = replace(here, seq=state.seq + 1, sha256=f"{tick:064x}")
+        assert look(ahead, began=tick - 0.5, now=tick) == ()
+        assert not watched.settled
+        state = replace(state, seq=ahead.seq, head_sha256=ahead.sha256)
+    assert look(head_of(state), began=5, now=5.5) == ()
+    assert (watched.settled, watched.lost) == (True, ())
+    gone = replace(here, seq=state.seq + 1, sha256=SHA)
+    assert look(gone, began=5.6, now=6) == ()
+    assert look(gone, began=6, now=7) == ()
+    assert look(gone, began=6.5, now=7) == (gone,)
+    state = replace(state, seq=gone.seq + 1)
+    assert look(gone, replace(gone, seq=gone.seq + 9), began=8, now=8) == ()
+    assert (watched.settled, watched.lost) == (True, (gone,))
+
+
+@pytest.mark.parametrize("generations", [1, 2 * HEADS])
+def test_forged_heads_fill_no_memory_and_hold_nothing_up(store: MemoryStore, generations: int) -> None:
+    """Each message may name another one, of one generation or of any; an instance must come to its first decision."""
+    state = backup(store).writer.state
+    watched = heads.LostHeads()
+    told = 0
+    for tick in range(3 * HEADS):
+        known = [
+            Head(generation=1 + number % generations, seq=1000 + tick, sha256=SHA) for number in range(tick, tick + 3)
+        ]
+        told += len(watched.look(known, [state], numbers=[1], began=tick - 0.5, now=tick))
+    assert watched.settled
+    assert told == len(watched.lost) == min(generations, HEADS)

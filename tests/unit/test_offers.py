@@ -97,6 +97,16 @@ def offers(store: MemoryStore) -> list[str]:
     return [name for name in store.objects if name.startswith(PREFIX)]
 
 
+def looked(bench: Bench) -> None:
+    """Wait until a look at the offers that are there now has come to its end: the next one has begun."""
+
+    def looks() -> int:
+        return bench.store.log.count(("list", PREFIX))
+
+    before = looks()
+    bench.until(lambda _: looks() >= before + 2)
+
+
 def test_ranges_become_the_base(bench: Bench) -> None:
     """Read in any number of pieces, offered in descending order, and complete as if the instance had read them."""
     started(bench)
@@ -114,7 +124,7 @@ def test_what_lies_below_waits_for_what_lies_above(bench: Bench) -> None:
     """An offer is taken when it goes on where the base stands."""
     started(bench)
     read(bench, 0, 50)
-    time.sleep(0.2)
+    looked(bench)
     assert bench.chain().positions[key()].base.done == ()
     read(bench, 50, 100)
     assert bench.stored(bench.until(through(100))) == list(range(100))
@@ -188,8 +198,9 @@ def test_after_a_restart_the_last_entry_is_when_all_above_had_been_read(bench: B
 
 
 def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
-    """What was read from the old one is thrown away."""
+    """What was read from the old one is thrown away; what was not taken, once its range was read from the new one."""
     started(bench)
+    waits = [item.key for item in read(bench, 0, 30).offer.objects]
     read(bench, 50, 100)
     bench.until(lambda state: state.positions[key()].base.done == ((50, 100),))
     bench.log.leader = 2
@@ -202,8 +213,11 @@ def test_a_moved_leader_starts_the_base_again(bench: Bench) -> None:
         bench.log.faults.append(moved)
     state = bench.until(lambda state: state.positions[key()].base.floor > 1)
     floor = state.positions[key()].base.floor
+    assert set(waits) <= bench.store.objects.keys()
     read(bench, 0, 100, floor=floor, leader=2)
     assert bench.stored(bench.until(through(100))) == list(range(100))
+    bench.until(lambda _: not offers(bench.store))
+    assert bench.store.objects.keys().isdisjoint(waits)
 
 
 def test_without_a_job_the_instance_reads_itself() -> None:
@@ -291,7 +305,7 @@ def test_an_offer_of_an_older_floor_is_not_over_before_its_range_is(bench: Bench
     floor = state.positions[key()].base.floor
     waits = read(bench, 0, 50, floor=floor, leader=2).offer
     put_offer(bench.store, task(0, 50), replace(waits, floor=1, leader=1))
-    time.sleep(0.3)
+    looked(bench)
     assert {item.key for item in waits.objects} <= bench.store.objects.keys()
     read(bench, 50, 100, floor=floor, leader=2)
     assert bench.stored(bench.until(through(100))) == list(range(100))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, ExitCode
+from controller.cli.main import run
 from spark_jobs import progress as marks
 from spark_jobs.offset_map import Row
 from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
+from spark_jobs.restore_target import Target
 
 _STATE = PlanState(
     plan="abc",
@@ -129,3 +135,128 @@ def test_tasks_are_spread_over_all_partitions_but_the_first() -> None:
     assert marks.partition_of(_TASK.key, 0) == marks.PLANS_PARTITION
     assert marks.partition_of(_TASK.key, 1) == 1
     assert marks.partition_of("abc/id-1/2", 16) == 2, "a later release must find it where an earlier one put it"
+
+
+# --- records that can't be read ---------------------------------------------------------------------------------------
+
+_OTHER = replace(_STATE, plan="def", at=_STATE.at + 1, targets={"payments.restored": "id-3"})
+_RECORDS = (
+    (0, "abc", marks.encode_state(_STATE)),
+    (0, "bad", b"{}"),
+    (0, "def", marks.encode_state(_OTHER)),
+    (1, _TASK.key, marks.encode_progress(_TASK)),
+    (1, "def/id-1/0", b"junk"),
+    (1, "def/id-1/1", marks.encode_progress(replace(_TASK, plan="def", task=1))),
+)
+
+
+class _Record(NamedTuple):
+    """A record, as confluent-kafka has it."""
+
+    number: int
+    at: int
+    name: str
+    body: bytes
+
+    def error(self) -> None:
+        """It came."""
+
+    def partition(self) -> int:
+        """Where it lies."""
+        return self.number
+
+    def offset(self) -> int:
+        """Likewise."""
+        return self.at
+
+    def key(self) -> bytes:
+        """Its key."""
+        return self.name.encode()
+
+    def value(self) -> bytes:
+        """What it says."""
+        return self.body
+
+
+class _Consumer:
+    """Reads the records above."""
+
+    def __init__(self, _: object) -> None:
+        self._left: list[_Record] = []
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        """Read these partitions."""
+        for place in places:
+            there = [item for item in _RECORDS if item[0] == place.partition]
+            self._left += [_Record(number, at, name, body) for at, (number, name, body) in enumerate(there)]
+
+    def poll(self, _: float) -> _Record | None:
+        """Return the next one."""
+        return self._left.pop(0) if self._left else None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Admin:
+    """Knows that the topic has two partitions."""
+
+    def __init__(self, _: object) -> None:
+        """Of whatever cluster."""
+
+    def topics(self, names: list[str]) -> list[SimpleNamespace]:
+        """The topic."""
+        return [SimpleNamespace(name=name, partitions=[0, 1]) for name in names]
+
+    def list_offsets(self, asked: Mapping[tuple[str, int], int], *, read_committed: bool) -> dict[object, object]:
+        """Where the partitions end."""
+        assert read_committed in {True, False}
+        return {place: (sum(item[0] == place[1] for item in _RECORDS), -1) for place in asked}
+
+
+@pytest.fixture
+def _read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster with the records above."""
+    monkeypatch.setattr("spark_jobs.progress.Consumer", _Consumer)
+    monkeypatch.setattr("spark_jobs.progress.ClusterAdmin", _Admin)
+    monkeypatch.setattr("spark_jobs.restore_target.ClusterAdmin", _Admin)
+
+
+_LIST = ["restore", "list", "--target-bootstrap-servers", "nowhere:1", "-o", "json"]
+
+
+@pytest.mark.usefixtures("_read")
+def test_a_damaged_record_is_named_beside_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """No restore is hidden by what another one's record is; how far one is whose task's record is damaged, is open."""
+    assert run(_LIST) == ExitCode.UNHEALTHY
+    out, err = capsys.readouterr()
+    shown = json.loads(out)
+    assert [(item["restore"], item["records"]) for item in shown["restores"]] == [("abc", 1000), ("def", None)]
+    assert set(shown["damaged"]) == {"bad", "def/id-1/0"}
+    for key in shown["damaged"]:
+        assert f"what is known of a restore can't be read: {marks.TOPIC}, key {key}: " in err
+    assert run(_LIST[:-2]) == ExitCode.UNHEALTHY
+    assert "orders.restored" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_read")
+def test_who_restores_does_not_pass_a_damaged_record_by() -> None:
+    """It may be that of a restore into the same topics."""
+    with pytest.raises(DamagedError, match=f"{marks.TOPIC}, key bad: "):
+        Target({"bootstrap.servers": "nowhere:1"}).progress(settled=False)
+
+
+def test_what_is_noted_is_the_last_record() -> None:
+    """A later one that can be read, or that removes, ends the damage; a damaged one ends what was known."""
+    progress = Progress()
+    for key, good in (("abc", marks.encode_state(_STATE)), (_TASK.key, marks.encode_progress(_TASK))):
+        progress.note(key, good)
+        progress.note(key, b"{}")
+        assert list(progress.damaged) == [key]
+        assert not progress.plans
+        assert not progress.tasks
+        progress.note(key, good)
+        assert not progress.damaged
+        progress.note(key, b"")
+        progress.note(key, None)
+        assert progress == Progress()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from doubles import MemoryStore
 from structlog.testing import capture_logs
 
 from backup_avro import layout
-from backup_avro.chain import Base, Entry, GroupOffset, Horizon, Kind, sha256_hex
-from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
+from backup_avro.chain import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, sha256_hex
+from backup_avro.chain_json import canonical, decode_claim, decode_entry, encode_entry
 from backup_avro.errors import DamagedError, OversizeError
 from backup_avro.fold import ChainError, Generation
-from backup_avro.snapshot import dump_state
+from backup_avro.limits import problem_of_items
+from backup_avro.snapshot import dump_state, items_of
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
 from sink.object_store import open_store
@@ -26,6 +28,7 @@ from sink.object_store import open_store
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain"
 K, U = key(), key("u")
 SPEC = TopicSpec("t")
+MARKS = (b",", b"[", b"{")
 
 
 DONE = Base(start=0, end=10, leader=1, attempts=3, done=((0, 10),), void=(1,), done_at=12)
@@ -47,6 +50,13 @@ def rich() -> Chain:
     assert chain.state.completed_seq is not None
     swept = Horizon(seq=chain.state.completed_seq, offsets={K: 11})
     return chain.append(Kind.REWRITE, horizon=swept, fence=True)
+
+
+def long(objects: int) -> Chain:
+    """A chain of so many objects."""
+    chain = Chain().open()
+    chain.commit({K: position(objects)}, *(part(at, at) for at in range(objects)))
+    return chain
 
 
 def snapshot(chain: Chain, **changes: Any) -> Entry:
@@ -256,6 +266,60 @@ def test_a_state_that_is_too_large_for_one_goes_on_without(monkeypatch: pytest.M
     writer.snapshot_if_due()
     assert writer.state.snapshot == 15
     assert ChainReader(store, PAIR).load(1) == writer.state
+
+
+def test_one_that_is_too_large_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a million objects that would take gigabytes and half a minute, again after each restart."""
+    monkeypatch.setattr("sink.chain.writer._SNAPSHOT_ENTRIES", 6)
+    store = MemoryStore()
+    writer = chain_of(store, (), 8)
+    built: list[Generation] = []
+
+    def build(state: Generation) -> JsonObject:
+        built.append(state)
+        return dump_state(state)
+
+    monkeypatch.setattr("sink.chain.writer.dump_state", build)
+    for name, less in (("chain_json.ENTRY_JSON", 2000), ("limits.VALUES", 60)):
+        with monkeypatch.context() as smaller, capture_logs() as logs:
+            smaller.setattr(f"backup_avro.{name}", less)
+            again = ChainWriter(store, ChainReader(store, PAIR).load(1), writer.state.holder, stop=threading.Event())
+            again.snapshot_if_due()
+            assert (again.state.snapshot, built, len(logs)) == (0, [], 1)
+            assert "its JSON has more than" in logs[0]["error"]
+    writer.snapshot_if_due()
+    assert (writer.state.snapshot, len(built)) == (9, 1)
+
+
+def test_what_has_room_is_not_refused() -> None:
+    """What is estimated is never more than there is, and of a state of many objects nearly all of it."""
+    for chain, least in ((Chain().open(), 0.0), (rich(), 0.3), (long(200), 0.95)):
+        data = encode_entry(snapshot(chain))
+        items = list(items_of(chain.state))
+        for found, there in (
+            (sum(len(item) + 1 for item in items), len(data)),
+            (sum(1 + sum(map(item.count, MARKS)) for item in items), sum(map(data.count, MARKS))),
+        ):
+            assert least * there <= found <= there
+    assert problem_of_items(items, sum(len(item) + 1 for item in items)) is None
+    assert problem_of_items(items, sum(len(item) + 1 for item in items) - 1) is not None
+
+
+def test_a_state_is_written_in_pieces_as_it_would_be_at_once() -> None:
+    """The bytes are the canonical ones, whatever is empty."""
+    for chain in (Chain().open(), rich(), long(2)):
+        data = encode_entry(snapshot(chain))
+        assert data == canonical(json.loads(data))
+
+
+@pytest.mark.parametrize("objects", [None, {}, [], [{}], "all"])
+def test_a_state_with_other_objects_is_none(objects: object) -> None:
+    """One more, one less, another one, or none at all: the fold refuses the entry."""
+    chain = rich()
+    folded = dump_state(chain.state)
+    folded["objects"] = [*folded["objects"], folded["objects"][0]] if objects == "all" else objects
+    with pytest.raises(ChainError, match="it is not what the entries before it add up to"):
+        chain.put(snapshot(chain, folded=folded))
 
 
 def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

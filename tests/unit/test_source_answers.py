@@ -77,12 +77,14 @@ class Rig:
         """The state of a partition."""
         return self.assignment.parts[tp]
 
-    def exchange(self, answer: SimpleNamespace, *, after: float = 0.1) -> list[Any]:
+    def exchange(self, answer: SimpleNamespace, *, after: float = 0.1, patience_s: float = 0.0) -> list[Any]:
         """Send a request of the session, take its answer, return the events."""
         self.broker.session.next_request()
         sent = self.now
         self.now += after
-        self.answers.take(self.broker, answer, requested_at=sent, received_at=self.now, probed=None)
+        self.answers.take(
+            self.broker, answer, requested_at=sent, received_at=self.now, probed=None, patience_s=patience_s
+        )
         return self.assignment.take_events()
 
     def all_at_head(self) -> None:
@@ -96,6 +98,29 @@ def test_leaders_put_partitions_into_requests() -> None:
     plan = rig.broker.session.next_request()
     assert plan.by_id
     assert [(tp, ask.current_leader_epoch, ask.topic_id) for tp, ask in plan.send] == [(tp, 3, ID) for tp in (A, B, C)]
+
+
+def test_a_broker_that_answers_at_once_with_nothing_is_asked_ever_less_often() -> None:
+    """Up to as often as if it waited as it should. Records, and an answer that took its time, end that."""
+    rig = Rig()
+    rig.all_at_head()
+
+    def pause(answer: SimpleNamespace, *, after: float = 0.001, patience_s: float = 0.5) -> float:
+        rig.exchange(answer, after=after, patience_s=patience_s)
+        return round(max(0.0, rig.broker.retry_at - rig.now), 6)
+
+    rising = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5]
+    assert [pause(response()) for _ in rising] == rising
+    assert pause(response(), patience_s=0.0) == 0  # it was not to wait
+    assert pause(response()) == 0.5
+    assert pause(response(), after=0.3) == 0
+    assert pause(response()) == 0.005
+    assert pause(response(data(A, high_watermark=9))) == 0.01  # nothing but an end, and that of a gap
+    assert pause(response(), after=0.3) == 0
+    assert pause(response()) == 0.005
+    assert pause(response(data(A, high_watermark=9, records=b"x"))) == 0
+    assert pause(response()) == 0.005
+    assert pause(response(throttle=900)) == 0.9
 
 
 def test_records_are_handed_out_and_held() -> None:
