@@ -86,7 +86,10 @@ def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset
     for name in found:
         other = taken.setdefault(choice.target(name), name)
         if other != name:
-            raise ConfigError(f"groups {other} and {name} would both become {choice.target(name)}")
+            raise ConfigError(
+                f"groups {other} and {name} would both become {choice.target(name)}",
+                remedy="give one of them another name, with --map-group, or leave it out, with --groups",
+            )
     return found
 
 

@@ -13,7 +13,7 @@ from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import PairOption, RootOption, backup, renames
+from controller.cli.place import PairOption, RootOption, backup, chosen, renames
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
@@ -100,8 +100,10 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
 def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> Choice:
     from spark_jobs.group_plan import Choice  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    wanted = frozenset(name for item in names or () for name in item.split(",") if name)
-    return Choice(names=wanted or None, renamed=renames("--map-group", rename), suffix=suffix)
+    wanted = chosen("--groups", names)
+    return Choice(
+        names=None if wanted is None else frozenset(wanted), renamed=renames("--map-group", rename), suffix=suffix
+    )
 
 
 def _show(planned: GroupsPlan, note: str | None, form: OutputFormat) -> None:
