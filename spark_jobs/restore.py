@@ -88,6 +88,15 @@ class Report:
         """Records in all targets."""
         return sum(topic.records for topic in self.topics)
 
+    @property
+    def left_out(self) -> int:
+        """Records that were read and not written, by what the user chose to be changed on the way, or without a key."""
+        return sum(item.left_out for topic in self.topics for item in topic.partitions)
+
+    def in_vain(self) -> list[str]:
+        """Return which keys were named and met nothing, in words."""
+        return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
+
 
 class Told:
     """What happens meanwhile, for people. This one keeps it to itself."""
