@@ -332,7 +332,10 @@ def against_generation(
                     remedy="`tandem status` shows those that are",
                 )
         if first.claim.cluster_id != second.claim.cluster_id:
-            raise RefusedError(f"generations {older} and {newer} are of different clusters")
+            raise RefusedError(
+                f"generations {older} and {newer} are of different clusters",
+                remedy="compare two of one cluster; `tandem describe` shows of which cluster each is",
+            )
         keys_of(reader.store).require((*first.objects.values(), *second.objects.values()))
         tasks, not_compared = _overlap(first, second, address)
         found = _run(spark, tasks, _compare_generations, tell)

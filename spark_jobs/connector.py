@@ -7,7 +7,7 @@ Spark's tasks. In memory are a few files at a time, and some hundred bytes for e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -222,12 +222,13 @@ def list_root(store: ObjectStore, reading: Reading) -> Listing:
     )
 
 
-def nothing_there(address: StoreAddress, listing: Listing) -> ConfigError:
-    """Return the error for a root, or a choice, without files."""
+def nothing_there(address: StoreAddress, listing: Listing, missing: Collection[str] = ()) -> ConfigError:
+    """Return the error for a root, or a choice, without files; `missing` are topics that were named."""
     if listing.files:
         topics = sorted({item.place.topic for item in listing.files})
         return ConfigError(
-            f"{address.root} holds no files of the topics that are asked for",
+            f"{address.root} holds no files of the topics that are asked for"
+            + (f": {', '.join(sorted(missing))}" if missing else ""),
             remedy=f"there are {', '.join(topics[:_SHOWN])}" + (" and others" if len(topics) > _SHOWN else ""),
         )
     what = (

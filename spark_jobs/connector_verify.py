@@ -5,7 +5,7 @@ Nothing says what should be there: a file, or the newest records, may be missing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,15 +71,16 @@ class Result:
         return not self.findings
 
 
-def verify(address: StoreAddress, reader: ConnectorReader, *, wants: Callable[[str], bool]) -> Result:
-    """Read all copies of all topics that are wanted, or just those that are asked for.
+def verify(address: StoreAddress, reader: ConnectorReader, *, topics: Collection[str] | None) -> Result:
+    """Read all copies of all `topics` (None: of all there are), or just the copies that are asked for.
 
-    Raises ConfigError if there are none, and the store's errors; whatever is wrong with a file is a finding.
+    Raises ConfigError if there are none of a topic, and the store's errors; whatever is wrong with a file is a finding.
     """
     listing = reader.listing()
-    wanted = connector_choice.asked(listing, reader.reading, wants)
-    if not wanted and not listing.strays:
-        raise nothing_there(address, listing)
+    missing = set(topics or ()) - {item.place.topic for item in listing.files}
+    wanted = connector_choice.asked(listing, reader.reading, lambda topic: topics is None or topic in topics)
+    if missing or not (wanted or listing.strays):
+        raise nothing_there(address, listing, missing)
     files = reader.files(wanted)
     findings = [*_strays(listing), *(finding for file in files for finding in file.findings)]
     results, choices = [], {}

@@ -7,9 +7,10 @@ partition of the source. So nothing is passed over; what is read again is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from backup_avro import layout
 from backup_avro.chain import GroupOffset, iso
@@ -86,53 +87,76 @@ def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset
     for name in found:
         other = taken.setdefault(choice.target(name), name)
         if other != name:
-            raise ConfigError(f"groups {other} and {name} would both become {choice.target(name)}")
+            raise ConfigError(
+                f"groups {other} and {name} would both become {choice.target(name)}",
+                remedy="give one of them another name, with --map-group, or leave it out, with --groups",
+            )
     return found
 
 
-def translate(topic: TopicRecord, offsets: Mapping[int, int], *, rows: Rows, below: Below) -> dict[int, Place]:
-    """Return where a group that had committed `offsets` on the source goes on, by partition of the target.
+def translate(
+    topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, rows: Rows, below: Below
+) -> dict[str, dict[int, Place]]:
+    """Return where groups go on, by group and partition of the target. `committed`: what each had on the source.
 
     Partitions of the target into which nothing was put from a partition that the group had committed on are left out.
+    The rows of each task are asked for once, however many groups there are, and those of one task at a time.
     """
-    places: dict[int, list[Place | None]] = {}
     shared: dict[int, int] = {}
     for task in topic.tasks:
         for number in task.strands:
             shared[number] = shared.get(number, 0) + len(task.sources)
+    places: dict[str, dict[int, Place | None]] = {name: {} for name in committed}
     for task in topic.tasks:
+        if not task.strands:
+            for name, offsets in committed.items():
+                places[name] |= {source: Place(offset=0) for source in task.sources if source in offsets}
+            continue
+        firsts = _firsts(rows(task), committed, shared)
         for source in task.sources:
-            committed = offsets.get(source)
-            if not task.strands:
-                if committed is not None:
-                    places.setdefault(source, []).append(Place(offset=0))
-                continue
-            firsts = _firsts(rows(task), source, committed)
-            for number in task.strands:
-                row = firsts.get(number)
-                if committed is not None:
-                    found = None if row is None else _within(topic, row, committed, below)
-                    places.setdefault(number, []).append(found)
-                elif row is not None and shared[number] > 1:
-                    places.setdefault(number, []).append(Place(offset=row.base))
-    wanted = {number for task in topic.tasks if offsets.keys() & set(task.sources) for number in task.strands}
-    wanted |= {number for task in topic.tasks if not task.strands for number in task.sources}
+            for name, offsets in committed.items():
+                mine, at = places[name], offsets.get(source)
+                for number in task.strands:
+                    row = firsts.get((name, source, number))
+                    if at is not None:
+                        found = None if row is None else _within(topic, row, at, below)
+                        mine[number] = _sooner(mine.get(number), found)
+                    elif row is not None:
+                        mine[number] = _sooner(mine.get(number), Place(offset=row.base))
     return {
-        number: _earliest(found, end=_end(topic, number), shared=shared.get(number, 1) > 1)
-        for number, found in places.items()
-        if number in wanted
+        name: {
+            number: _settled(place, end=_end(topic, number), shared=shared.get(number, 1) > 1)
+            for number, place in places[name].items()
+            if number in _wanted(topic, offsets)
+        }
+        for name, offsets in committed.items()
     }
 
 
-def _firsts(rows: Iterable[Row], partition: int, committed: int | None) -> dict[int, Row]:
-    """Return, by target partition, the first row that has anything at or above the committed offset."""
-    wanted = -1 if committed is None else committed
-    firsts: dict[int, Row] = {}
+def _wanted(topic: TopicRecord, offsets: Mapping[int, int]) -> set[int]:
+    """Return the partitions of the target that get anything from where a group had committed, and the empty ones."""
+    wanted = {number for task in topic.tasks if offsets.keys() & set(task.sources) for number in task.strands}
+    return wanted | {number for task in topic.tasks if not task.strands for number in task.sources}
+
+
+def _firsts(
+    rows: Iterable[Row], committed: Mapping[str, Mapping[int, int]], shared: Mapping[int, int]
+) -> dict[tuple[str, int, int], Row]:
+    """Return, by group and partition of source and target, the first row with anything at or above what is committed.
+
+    Without an offset of a group's it is the very first one, which matters in partitions that are `shared` only.
+    """
+    firsts: dict[tuple[str, int, int], Row] = {}
     for row in rows:
-        if row.partition == partition and row.last >= wanted:
-            known = firsts.get(row.target)
-            if known is None or row.first < known.first:
-                firsts[row.target] = row
+        for name, offsets in committed.items():
+            at = offsets.get(row.partition)
+            if at is None and shared[row.target] == 1:
+                continue
+            if at is None or row.last >= at:
+                place = (name, row.partition, row.target)
+                known = firsts.get(place)
+                if known is None or row.first < known.first:
+                    firsts[place] = row
     return firsts
 
 
@@ -153,17 +177,22 @@ def _end(topic: TopicRecord, number: int) -> int:
     return max((task.strands[number].last + 1 for task in topic.tasks if number in task.strands), default=0)
 
 
-def _earliest(found: Iterable[Place | None], *, end: int, shared: bool) -> Place:
-    """Return the earliest place; None stands for one that had been read to its end."""
-    places = [place for place in found if place is not None]
-    if not places:
+def _sooner(known: Place | None, found: Place | None) -> Place | None:
+    """Return the earlier of two places; None stands for what had been read to its end."""
+    if known is None or found is None:
+        return known or found
+    return found if found.offset < known.offset else known
+
+
+def _settled(place: Place | None, *, end: int, shared: bool) -> Place:
+    """Return the place, of a target's partition that ends at `end`, from the earliest one of any source."""
+    if place is None:
         return Place(offset=end)
-    first = min(places, key=lambda place: place.offset)
-    if not shared or first.note is not None:
-        return first
+    if not shared or place.note is not None:
+        return place
     return Place(
-        offset=first.offset,
-        again=end - first.offset,
+        offset=place.offset,
+        again=end - place.offset,
         note="several partitions of the source lie in this one: some of what follows may come again",
     )
 
@@ -176,43 +205,74 @@ def moves(
     below: Below,
     bounds: Mapping[tuple[str, int], tuple[int, int]],
     present: Mapping[tuple[str, str, int], int],
-) -> Iterator[Move]:
-    """Yield what is to be set. `bounds`: log start and end of the target's partitions.
+) -> list[Move]:
+    """Return what is to be set, topic by topic planned, in the order group, topic, partition.
 
-    `present`: what groups have committed on the target, (group, topic, partition) -> offset.
+    `bounds`: log start and end of the target's partitions. `present`: what groups have committed on the target,
+    (group, topic, partition) -> offset.
     """
-    for name, items in sorted(chosen(record, choice).items()):
-        group = choice.target(name)
-        metadata = {(item.key.topic_id, item.key.partition): item.metadata for item in items}
-        for topic in record.topics:
-            offsets = {item.key.partition: item.offset for item in items if item.key.topic_id == topic.topic_id}
-            if not offsets:
-                continue
-            for number, place in sorted(translate(topic, offsets, rows=rows, below=below).items()):
+    groups = chosen(record, choice)
+    committed: dict[str, dict[str, dict[int, GroupOffset]]] = {}
+    for name, items in groups.items():
+        for item in items:
+            committed.setdefault(item.key.topic_id, {}).setdefault(name, {})[item.key.partition] = item
+    found = []
+    for topic in record.topics:
+        of_topic = committed.get(topic.topic_id, {})
+        offsets = {name: {number: item.offset for number, item in items.items()} for name, items in of_topic.items()}
+        for name, places in translate(topic, offsets, rows=rows, below=below).items():
+            group = choice.target(name)
+            for number, place in sorted(places.items()):
                 start, end = bounds[topic.target, number]
                 offset = max(start, min(place.offset, end))
-                yield Move(
-                    group=group,
-                    source=name,
-                    topic=topic.target,
-                    partition=number,
-                    offset=offset,
-                    before=present.get((group, topic.target, number)),
-                    again=place.again,
-                    metadata=metadata.get((topic.topic_id, number), ""),
-                    note=place.note
-                    if offset == place.offset
-                    else f"{place.offset} lies outside of the log, which has {start} to {end}",
+                recorded = of_topic[name].get(number)
+                found.append(
+                    Move(
+                        group=group,
+                        source=name,
+                        topic=topic.target,
+                        partition=number,
+                        offset=offset,
+                        before=present.get((group, topic.target, number)),
+                        again=place.again,
+                        metadata="" if recorded is None else recorded.metadata,
+                        note=place.note
+                        if offset == place.offset
+                        else f"{place.offset} lies outside of the log, which has {start} to {end}",
+                    )
                 )
+    return sorted(found, key=lambda move: move.source)
 
 
-def snapshots_prefix(pair: str, restore: str) -> str:
-    """Return where the names of snapshots begin."""
-    return f"{layout.restore_prefix(pair, restore)}groups-"
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Note:
+    """Where it is noted what one group had committed before it was set: `number`-th of its `execution`, from 1 on."""
+
+    execution: int
+    number: int
+
+    def key(self, pair: str, restore: str) -> str:
+        """Return the key of the note."""
+        return f"{notes_prefix(pair, restore, self.execution)}{self.number:04d}.json"
+
+    @classmethod
+    def of(cls, key: str) -> Note | None:
+        """Return what a key says, None if it is no note's."""
+        found = _NOTE.search(key)
+        return None if found is None else cls(execution=int(found[1]), number=int(found[2]))
+
+
+_NOTE: Final = re.compile(r"/groups-(\d{4,9})-(\d{4,9})\.json$", re.ASCII)
+
+
+def notes_prefix(pair: str, restore: str, execution: int | None = None) -> str:
+    """Return where the names of notes begin: of all, or of one execution."""
+    prefix = f"{layout.restore_prefix(pair, restore)}groups-"
+    return prefix if execution is None else f"{prefix}{execution:04d}-"
 
 
 def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
-    """Return the bytes of what groups had committed at `at`. OversizeError if nobody would read that much."""
+    """Return the bytes of what a group had committed at `at`. OversizeError if nobody would read that much."""
     rows = [[item.group, item.topic, item.partition, item.offset, item.metadata] for item in found]
     return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 
@@ -224,9 +284,12 @@ def decode_snapshot(data: bytes, where: str) -> tuple[Before, ...]:
     found: list[Any] = fields.take("offsets", list)
     fields.end()
     try:
-        return tuple(
+        before = tuple(
             Before(group=str(group), topic=str(topic), partition=int(number), offset=offset, metadata=str(metadata))
             for group, topic, number, offset, metadata in found
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}") from error
+    if len({item.group for item in before}) != 1:
+        raise DamagedError(f"{where} is to speak of one group, and does not")
+    return before

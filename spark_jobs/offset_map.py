@@ -10,7 +10,7 @@ that were never committed are named by nobody.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from backup_avro import layout
@@ -84,8 +84,3 @@ def decode_page(data: bytes, where: str) -> tuple[tuple[Row, ...], str | None]:
     rows = load_rows(fields.take("rows", list), where)
     fields.end()
     return rows, previous
-
-
-def into(rows: Iterable[Row], target: int) -> Iterator[Row]:
-    """Return those of the rows whose records lie in one target partition."""
-    return (row for row in rows if row.target == target)

@@ -36,7 +36,7 @@ from spark_jobs.progress import LostEndError, Progress, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_abandon import put_back
 from spark_jobs.restore_charge import Charge
-from spark_jobs.restore_check import Checked, CheckTask, Expected, TargetChangedError
+from spark_jobs.restore_check import Checked, CheckTask, Expected, MapTask, Stretch, TargetChangedError
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
@@ -87,6 +87,15 @@ class Report:
     def records(self) -> int:
         """Records in all targets."""
         return sum(topic.records for topic in self.topics)
+
+    @property
+    def left_out(self) -> int:
+        """Records that were read and not written, by what the user chose to be changed on the way, or without a key."""
+        return sum(item.left_out for topic in self.topics for item in topic.partitions)
+
+    def in_vain(self) -> list[str]:
+        """Return which keys were named and met nothing, in words."""
+        return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
 
 
 class Told:
@@ -357,15 +366,19 @@ class _Run:
                 expected=expected,
                 shared=self._plan.append or len(expected) > 1,
                 among_others=self._plan.append,
-                store=self._address,
                 cluster=self._cluster,
             )
             for name, target in targets.items()
             for number, end in target.ends.items()
             for expected in [tuple(put.get((name, number), ()))]
         ]
-        found = self._spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect()
-        return _sound(found)
+        spark, maps = self._spark.sparkContext, restore_check.map_tasks(tasks, self._address)
+        checks = spark.parallelize(tasks, len(tasks))
+        if not maps:
+            return _sound(checks.mapPartitions(_check_all).collect())
+        # One task's rows belong to many checks. Task n is all of partition n, and so is what was found for it.
+        found = spark.parallelize(maps, len(maps)).mapPartitions(_stretches_all).partitionBy(len(tasks), int)
+        return _sound(checks.zip(found.values().glom()).mapPartitions(_check_shared).collect())
 
     def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
         """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
@@ -550,9 +563,23 @@ def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
             yield _Failed(error=error)
 
 
-def _check_all(tasks: Iterable[CheckTask]) -> Iterator[Checked | _Failed]:
+def _stretches_all(tasks: Iterable[MapTask]) -> Iterator[tuple[int, Stretch | _Failed]]:
     for task in tasks:
         try:
-            yield from restore_check.check(task)
+            yield from restore_check.stretches(task)
+        except (PermanentError, TimedOutError) as error:
+            yield min(task.shares.values())[0], _Failed(error=error)
+
+
+def _check_shared(tasks: Iterable[tuple[CheckTask, Sequence[Stretch | _Failed]]]) -> Iterator[Checked | _Failed]:
+    for task, found in tasks:
+        failed = [item for item in found if isinstance(item, _Failed)]
+        yield from failed or _check_all([task], [item for item in found if isinstance(item, Stretch)])
+
+
+def _check_all(tasks: Iterable[CheckTask], written: Sequence[Stretch] = ()) -> Iterator[Checked | _Failed]:
+    for task in tasks:
+        try:
+            yield from restore_check.check(task, written)
         except (PermanentError, TimedOutError) as error:
             yield _Failed(error=error)

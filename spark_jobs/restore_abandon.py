@@ -56,7 +56,10 @@ def find(found: Progress, name: str) -> PlanState:
         raise ConfigError(f"the target knows {what} {name!r}", remedy="`tandem restore list` shows those there are")
     [state] = states
     if not state.unfinished:
-        raise RefusedError(f"restore {short(state.plan)} is {state.state}: there is nothing to give up")
+        raise RefusedError(
+            f"restore {short(state.plan)} is {state.state}: there is nothing to give up",
+            remedy="`tandem restore list` shows those that did not end",
+        )
     return state
 
 

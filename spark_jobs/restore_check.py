@@ -4,14 +4,17 @@ The way back is the sink's own, undecoded batches and the transcoder: unlike the
 that are no UTF-8, which no broker refuses.
 
 What one task put into a partition that was empty is all there is in it. Where several tasks did, or something was there
-before, the rows of the offset map say whose each record is, and each task's records are looked at in their order.
+before, the rows of the offset map say whose each record is, and each task's records are looked at in their order. A
+task may have put records into every partition, and all of them are checked at once: so each task's map is read once,
+beforehand, and each check gets what is its own.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from backup_avro.errors import PermanentError, TimedOutError
 from backup_avro.record import Record, decode_body
@@ -20,9 +23,8 @@ from sink.source.fetcher import RawFetcher
 from sink.transcode import content_hash
 from sink.transcode.choice import best_bodies, best_transcoder
 from sink.transcode.segment import Segment
-from spark_jobs import offset_map, offset_pages
+from spark_jobs import offset_pages
 from spark_jobs.cluster import Cluster
-from spark_jobs.offset_map import Row
 from spark_jobs.read import StoreAddress
 
 _POLL_S: Final = 1.0
@@ -47,6 +49,26 @@ class Expected:
     page: str | None
 
 
+class Stretch(NamedTuple):
+    """Target offsets from `base` up to `end` that one task has written: the `owner`-th of what a check expects."""
+
+    base: int
+    end: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapTask:
+    """Read one task's offset map, of which `page` is the last page.
+
+    `shares`: target partition -> (number of its check, the task's own number among what that expects).
+    """
+
+    page: str
+    shares: Mapping[int, tuple[int, int]]
+    store: StoreAddress
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckTask:
     """Read the target's partition from `start` to `end`, which is not read any more.
@@ -63,7 +85,6 @@ class CheckTask:
     expected: tuple[Expected, ...]
     shared: bool
     among_others: bool
-    store: StoreAddress
     cluster: Cluster
     stall_seconds: float = 120.0
 
@@ -90,14 +111,32 @@ class Checked:
 _NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, last=-1, page=None)
 
 
-def check(task: CheckTask) -> list[Checked]:
-    """Read, count and hash what is committed.
+def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress) -> list[MapTask]:
+    """Return what has to be read before these are carried out: the map of each task that shares a partition, once."""
+    shares: dict[str, dict[int, tuple[int, int]]] = {}
+    for number, task in enumerate(tasks):
+        for owner, item in enumerate(task.expected):
+            if task.shared and item.page is not None:
+                shares.setdefault(item.page, {})[task.partition] = (number, owner)
+    return [MapTask(page=page, shares=found, store=store) for page, found in shares.items()]
+
+
+def stretches(task: MapTask) -> Iterator[tuple[int, Stretch]]:
+    """Yield (number of a check, stretch) of all that a map says. Raises the store's errors, DamagedError."""
+    for row in offset_pages.read(task.store.open(), task.page):
+        if row.target in task.shares:
+            number, owner = task.shares[row.target]
+            yield number, Stretch(row.base, row.end, owner)
+
+
+def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
+    """Read, count and hash what is committed. `written`: whose what is, of a partition that is shared.
 
     Raises TargetChangedError, TimedOutError when nothing comes for too long, ClusterAuthenticationError, DamagedError.
     """
     began = time.monotonic()
     expected = task.expected or (_NOTHING,)
-    tallies: _Tallies = _Apart.of(task) if task.shared else _Together()
+    tallies: _Tallies = _Apart(sorted(written), len(expected)) if task.shared else _Together()
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
             _Reading(task, tallies).read(fetcher)
@@ -175,37 +214,28 @@ class _Together:
 class _Apart:
     """A tally for each task, by the rows of their offset maps, which lie apart from one another."""
 
-    def __init__(self, rows: list[tuple[Row, int]], count: int) -> None:
-        """`rows` in the order of their target offsets, each with the number of its task."""
+    def __init__(self, written: Iterable[Stretch], count: int) -> None:
+        """`written` in the order of offsets, by `count` tasks."""
         self.strangers = 0
-        self._rows = iter(rows)
-        self._row, self._owner = next(self._rows, _NO_ROW)
+        self._written = iter(written)
+        self._at = next(self._written, _NOBODYS)
         self._tallies = [_Tally() for _ in range(count)]
-
-    @classmethod
-    def of(cls, task: CheckTask) -> _Apart:
-        store = task.store.open()
-        rows = [
-            (row, number)
-            for number, item in enumerate(task.expected)
-            for row in offset_map.into(offset_pages.read(store, item.page), task.partition)
-        ]
-        return cls(sorted(rows, key=lambda item: item[0].base), len(task.expected))
 
     def take(self, segment: Segment) -> None:
         for record in decode_body(segment.body, segment.records):
-            while self._owner >= 0 and record.offset >= self._row.end:
-                self._row, self._owner = next(self._rows, _NO_ROW)
-            if self._owner >= 0 and record.offset >= self._row.base:
-                self._tallies[self._owner].add(record)
+            while record.offset >= self._at.end and self._at is not _NOBODYS:
+                self._at = next(self._written, _NOBODYS)
+            if record.offset >= self._at.base and self._at is not _NOBODYS:
+                self._tallies[self._at.owner].add(record)
             else:
                 self.strangers += 1
 
     def found(self, count: int) -> list[_Tally]:
-        return self._tallies or [_Tally() for _ in range(count)]
+        assert count == len(self._tallies)
+        return self._tallies
 
 
-_NO_ROW: Final = (Row(0, 0, 0, 0, 0, 0), -1)
+_NOBODYS: Final = Stretch(-1, -1, -1)
 
 
 class _Reading:

@@ -1,27 +1,29 @@
 """`tandem restore groups`: let consumer groups go on after a restore where they were, and take that back.
 
-Planned first. What groups had committed before is put into the store before anything is changed.
+Planned first. What a group had committed before is put into the store before it is changed.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backup_avro import layout
-from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, select
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectMissingError, ObjectStore
-from sink.object_store.base import Put
+from sink.object_store.base import Put, put_new
 from spark_jobs import group_plan, offset_pages, restore_record
-from spark_jobs.group_plan import Before, Choice, Move
+from spark_jobs.group_plan import Before, Choice, Move, Note
 from spark_jobs.offset_map import Row
 from spark_jobs.read import ObjectReader
-from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+from spark_jobs.restore_record import RestoreRecord, TopicRecord
 from spark_jobs.restore_target import Target
 from spark_jobs.target_groups import TargetGroups
 
@@ -106,7 +108,7 @@ def plan(
             group_plan.moves(
                 record,
                 choice,
-                rows=_rows(reader.store),
+                rows=lambda task: offset_pages.read(reader.store, task.page),
                 below=_Counter(reader, record).below,
                 bounds={
                     (name, number): (item.starts[number], end)
@@ -123,67 +125,87 @@ def plan(
     )
 
 
-def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, at: int) -> str:
-    """Note what is there now, then set the offsets. Returns the key of the note.
+def carry_out(store: ObjectStore, planned: GroupsPlan, groups: TargetGroups, *, at: int) -> str | None:
+    """Set the offsets, group by group; what is there now is noted before. Return where the notes' names begin.
 
-    Raises RefusedError for a group with members; groups before it, by name, are set by then, and can be rolled back.
+    None if there was nothing to be set. Raises RefusedError for a group with members; groups before it, by name, are
+    set by then, and can be rolled back.
     """
-    before = []
-    by_group = {name: tuple(items) for name, items in groupby(planned.moves, key=lambda move: move.group)}
-    for name, items in by_group.items():
+    record, execution = planned.record, None
+    for number, (name, moves) in enumerate(groupby(planned.moves, key=lambda move: move.group), 1):
+        items = tuple(moves)
         present = groups.committed(name)
+        before = []
         for move in items:
             offset, metadata = present.get((move.topic, move.partition), (None, ""))
             before.append(
                 Before(group=name, topic=move.topic, partition=move.partition, offset=offset, metadata=metadata)
             )
-    key = _note(store, planned.record, before, at)
-    for name, items in by_group.items():
-        groups.commit(name, items)
-    return key
+        data = group_plan.encode_snapshot(before, at)
+        if execution is None:
+            note = _first_note(store, record, data)
+            execution = note.execution
+        else:
+            note = Note(execution=execution, number=number)
+            put_new(store, note.key(record.pair, record.id), data)
+        try:
+            groups.commit(name, items)
+        except RefusedError:
+            # Nothing of it was set: a rollback would put it back to where it is now, wherever it goes on from here.
+            with suppress(TandemError):
+                store.delete([note.key(record.pair, record.id)])
+            raise
+    return None if execution is None else group_plan.notes_prefix(record.pair, record.id, execution)
 
 
-def _note(store: ObjectStore, record: RestoreRecord, before: Iterable[Before], at: int) -> str:
-    data = group_plan.encode_snapshot(before, at)
-    number = len(_notes(store, record))
+def _first_note(store: ObjectStore, record: RestoreRecord, data: bytes) -> Note:
+    """Put the first note of an execution, and so take its number. Raises the store's errors."""
+    execution = max((note.execution for note in _notes(store, record)), default=0)
     while True:
-        number += 1
-        key = f"{group_plan.snapshots_prefix(record.pair, record.id)}{number:04d}.json"
+        execution += 1
+        note = Note(execution=execution, number=1)
+        key = note.key(record.pair, record.id)
         if store.put_if_absent(key, data) is Put.CREATED or store.get(key) == data:
-            return key
+            return note
 
 
-def _notes(store: ObjectStore, record: RestoreRecord) -> list[str]:
-    return sorted(info.key for info in store.list(group_plan.snapshots_prefix(record.pair, record.id)))
+def _notes(store: ObjectStore, record: RestoreRecord) -> list[Note]:
+    found = (Note.of(info.key) for info in store.list(group_plan.notes_prefix(record.pair, record.id)))
+    return sorted(note for note in found if note is not None)
 
 
-def roll_back(store: ObjectStore, record: RestoreRecord, groups: TargetGroups) -> tuple[Before, ...]:
-    """Put back what groups had committed before the last time that they were set, and forget that. Returns what it was.
+def roll_back(
+    store: ObjectStore, record: RestoreRecord, groups: TargetGroups, names: Collection[str] | None = None
+) -> tuple[Before, ...]:
+    """Put back what groups had committed before they were set last, and forget that. Returns what it was.
 
-    ConfigError if there is nothing to be taken back.
+    `names` None: the groups that were set by the last execution; else just these, as they are called on the target.
+    ConfigError if there is nothing to be taken back of any. Raises RefusedError for a group with members; groups before
+    it are back by then.
     """
     notes = _notes(store, record)
     if not notes:
         raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
-    before = group_plan.decode_snapshot(store.get(notes[-1]), notes[-1])
-    for name, items in groupby(before, key=lambda item: item.group):
-        groups.put_back(name, items)
-    store.delete([notes[-1]])
-    return before
-
-
-def _rows(store: ObjectStore) -> Callable[[TaskRecord], Iterable[Row]]:
-    known: dict[str, list[Row]] = {}
-
-    def rows(task: TaskRecord) -> Iterable[Row]:
-        if task.page is None:
-            return ()
-        if task.page not in known:
-            known.clear()  # one task's at a time
-            known[task.page] = list(offset_pages.read(store, task.page))
-        return known[task.page]
-
-    return rows
+    found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
+    for note in reversed(notes):
+        if (names is None and note.execution < notes[-1].execution) or (
+            names is not None and set(names) <= found.keys()
+        ):
+            break
+        key = note.key(record.pair, record.id)
+        before = group_plan.decode_snapshot(store.get(key), key)
+        found.setdefault(before[0].group, (note, before))
+    unknown = sorted(set(names or ()) - found.keys())
+    if unknown:
+        raise ConfigError(
+            f"after restore {record.id} no offsets of group {unknown[0]} were set",
+            remedy=f"those of {', '.join(sorted(found))} were; groups are named here as they are called on the target",
+        )
+    taken = [(name, *found[name]) for name in sorted(found) if names is None or name in names]
+    for name, note, before in taken:
+        groups.put_back(name, before)
+        store.delete([note.key(record.pair, record.id)])
+    return tuple(item for _, _, before in taken for item in before)
 
 
 class _Counter:
@@ -194,21 +216,25 @@ class _Counter:
         self._record = record
         self._objects = ObjectReader(reader.store, apart=True)
         self._selected: Mapping[tuple[str, int], PartitionSelection] | None = None
-        self._offsets: dict[tuple[str, Row], list[int] | None] = {}
+        self._place: tuple[str, int] | None = None
+        self._offsets: dict[Row, array[int] | None] = {}
 
     def below(self, topic: TopicRecord, row: Row, offset: int) -> int | None:
         """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
-        key = (topic.topic_id, row)
-        if key not in self._offsets:
-            self._offsets[key] = self._read(topic, row)
-        offsets = self._offsets[key]
+        place = (topic.topic_id, row.partition)
+        if place != self._place:
+            self._place = place
+            self._offsets.clear()  # one partition's at a time
+        if row not in self._offsets:
+            self._offsets[row] = self._read(topic, row)
+        offsets = self._offsets[row]
         return None if offsets is None else bisect.bisect_left(offsets, offset)
 
-    def _read(self, topic: TopicRecord, row: Row) -> list[int] | None:
+    def _read(self, topic: TopicRecord, row: Row) -> array[int] | None:
         selection = self._selection().get((topic.topic_id, row.partition))
         if selection is None:
             return None
-        offsets: list[int] = []
+        offsets = array("q")
         try:
             for piece in selection.slices:
                 if piece.low <= row.last and piece.high > row.first:

@@ -140,7 +140,10 @@ class _Attempt:
         there = producer.know(task.target)
         wanted = set(range(task.count)) if task.count is not None else {source.partition for source in task.sources}
         if not wanted <= there or (task.count is not None and len(there) != task.count):
-            raise RefusedError(f"{task.target} has other partitions than when this was planned: {len(there)}")
+            raise RefusedError(
+                f"{task.target} has other partitions than when this was planned: {len(there)}",
+                remedy="somebody has changed their number meanwhile; see --dry-run for what can be done with it now",
+            )
         producer.know(marks.TOPIC)
         transaction: Transaction | None = None
         done = start

@@ -84,15 +84,21 @@ class Naming:
         if topic in self.renamed:
             return self.renamed[topic]
         for pattern, replacement in self.patterns:
-            try:
-                match = re.fullmatch(pattern, topic)
-                if match is not None:
-                    return match.expand(replacement)
-            except (re.error, IndexError) as error:
-                raise ConfigError(
-                    f"--map-pattern {pattern}={replacement}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'"
-                ) from error
+            name = self.matched(topic, pattern, replacement)
+            if name is not None:
+                return name
         return f"{topic}{self.suffix}"
+
+    @staticmethod
+    def matched(topic: str, pattern: str, replacement: str) -> str | None:
+        """Return what one of the patterns makes of a name, None if it does not match all of it; raises as `target`."""
+        try:
+            match = re.fullmatch(pattern, topic)
+            return None if match is None else match.expand(replacement)
+        except (re.error, IndexError) as error:
+            raise ConfigError(
+                f"--map-pattern {pattern}={replacement}: {error}", remedy=r"for example '(.*)\.v1=\1.v2'"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +386,12 @@ def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, sel
             else "`tandem verify --layout connector` shows what there is",
         )
     if not found:
-        raise RefusedError(f"{selection.what} holds nothing that could be restored")
+        raise RefusedError(
+            f"{selection.what} holds nothing that could be restored",
+            remedy="`tandem status` shows which partitions are complete, and in which generation"
+            if selection.generation
+            else "`tandem verify --layout connector` shows what there is",
+        )
 
 
 def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
@@ -391,7 +402,15 @@ def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
         )
     unknown = naming.renamed.keys() - {plan.source.name for plan in plans}
     if unknown:
-        raise ConfigError(f"--map renames {', '.join(sorted(unknown))}, which is not restored")
+        raise ConfigError(
+            f"--map renames {', '.join(sorted(unknown))}, which is not restored", remedy=_restored(plans, "correct it")
+        )
+    for pattern, replacement in naming.patterns:
+        if not any(naming.matched(plan.source.name, pattern, replacement) for plan in plans):
+            raise ConfigError(
+                f"--map-pattern {pattern}={replacement} matches no topic that is restored",
+                remedy=_restored(plans, "it has to match a whole name"),
+            )
     taken: dict[str, str] = {}
     for plan in plans:
         try:
@@ -402,8 +421,17 @@ def _check_names(plans: Sequence[TopicPlan], naming: Naming) -> None:
             whose = "Tandem" if plan.target in _OWN else "Kafka itself"
             raise ConfigError(f"{plan.target} can't be a target: it belongs to {whose}", remedy="choose another name")
         if plan.target in taken:
-            raise ConfigError(f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}")
+            raise ConfigError(
+                f"{taken[plan.target]} and {plan.source.name} would both be restored into {plan.target}",
+                remedy="give one of them another name, with --map, or restore them one after the other, with --topics",
+            )
         taken[plan.target] = plan.source.name
+
+
+def _restored(plans: Sequence[TopicPlan], advice: str) -> str:
+    """Return advice, with the names of what is restored."""
+    some = ", ".join(plan.source.name for plan in plans[:_SHOWN]) + (" and others" if len(plans) > _SHOWN else "")
+    return f"{advice}; restored are {some}"
 
 
 def _hash(pair: str, selection: Selection, plans: Iterable[TopicPlan], ready: Ready | None) -> str:

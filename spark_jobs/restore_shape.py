@@ -71,6 +71,18 @@ class Shape:
             found.append(f"of each key only the newest record{'' if self.tombstones else ', without tombstones'}")
         return found
 
+    def in_vain(self, *, records: int, left_out: int) -> list[str]:
+        """Return what was named and met nothing, in words: `records` were written, `left_out` were not.
+
+        Of several keys, or of keys beside another selection, it is not counted which of them met a record.
+        """
+        found = []
+        if self.keys is not None and not records:
+            found.append(f"none of the {len(self.keys)} keys was met: no record was restored")
+        if self.excluded and not self.as_tombstones and not left_out:
+            found.append(f"none of the {len(self.excluded)} excluded keys was met: no record was left out")
+        return found
+
 
 def _hash(keys: Collection[bytes]) -> str:
     return sha256_hex(b"".join(len(key).to_bytes(4, "big") + key for key in sorted(keys)))

@@ -104,7 +104,10 @@ class Target:
         deadline = time.monotonic() + _VISIBLE_S
         while not self._visible(plan):
             if time.monotonic() > deadline:
-                raise TimedOutError(f"topic {plan.target} was created, but has no leaders after {_VISIBLE_S:.0f} s")
+                raise TimedOutError(
+                    f"topic {plan.target} was created, but has no leaders after {_VISIBLE_S:.0f} s",
+                    remedy="look whether all brokers are up, and give the same command again",
+                )
             time.sleep(0.2)
 
     def _visible(self, plan: TopicPlan) -> bool:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: All cores, four tries per task. Plain `local[*]` would never retry one.
 DEFAULT_MASTER: Final = "local[*,4]"
 
+#: What Spark's own schedulers are called, and, with a scheme, whatever a plug-in may bring.
+_MASTER: Final = re.compile(r"local|local(-cluster)?\[[^\]]+\]|yarn|[a-z0-9+.-]+://.+")
+_MASTER_REMEDY: Final = "write e.g. local[*,4], spark://host:7077, yarn, or k8s://https://host:443"
 _STOP_S: Final = 10.0
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _RAISED: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)")
@@ -45,6 +48,12 @@ _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or s
 def is_local(master: str) -> bool:
     """Whether Spark runs inside this process's own machine."""
     return master == "local" or master.startswith("local[")
+
+
+def check_master(master: str) -> None:
+    """Raise ConfigError for a master that Spark would not know, before anything is read or started."""
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigError(f"--master {master!r} is none that Spark knows", remedy=_MASTER_REMEDY)
 
 
 def settings(master: str) -> dict[str, str]:
@@ -99,9 +108,7 @@ def build_session(
             raise PermanentError(f"Spark did not start: {error}", remedy=_JAVA_REMEDY) from error
         except Exception as error:
             if "Could not parse Master URL" in str(error):
-                raise ConfigError(
-                    f"Spark does not know the master {master!r}", remedy="write e.g. local[*,4]"
-                ) from error
+                raise ConfigError(f"Spark does not know the master {master!r}", remedy=_MASTER_REMEDY) from error
             raise
 
 

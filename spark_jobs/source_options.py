@@ -14,6 +14,7 @@ from backup_avro.connector import Prefer, Reading
 from backup_avro.errors import ConfigError
 from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
+from backup_avro.name_lists import names_in
 from sink.chain.reader import ChainReader
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store import StoreSettings
@@ -178,9 +179,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         address=StoreAddress(root=str(root), settings=settings, connector=reading),
         pair=str(pair),
         wish=_wish(given),
-        topics=frozenset(_items(given.get("topics", ""))),
+        topics=_names("topics", given.get("topics")),
         pattern=_pattern(given.get("topicspattern")),
-        partitions=frozenset(_place("partitions", item) for item in _items(given.get("partitions", ""))),
+        partitions=frozenset(_place("partitions", item) for item in _names("partitions", given.get("partitions"))),
         start=_bounds("startOffset", given.get("startoffset")),
         end=_bounds("endOffset", given.get("endoffset")),
         times=Range(
@@ -254,6 +255,10 @@ def reading_of(
         prefer=None if prefer is None else Prefer(prefer),
         left_out=frozenset(left_out),
     )
+
+
+def _names(option: str, text: str | None) -> frozenset[str]:
+    return frozenset(() if text is None else names_in(f"kafka_backup: option {option}", [text]))
 
 
 def _items(text: str) -> list[str]:

@@ -41,6 +41,15 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     generations = [state for state in generations if state.number not in lost]
     if wish.generation is None and wish.checkpoint is None:
         _refuse_forged(reader)
+    known = {*reader.damaged, *lost, *(state.number for state in reader.history())}
+    if wish.generation is not None and wish.generation not in known:
+        numbers = ", ".join(str(state.number) for state in generations)
+        raise ConfigError(
+            f"pair {reader.pair} has no generation {wish.generation}",
+            remedy=f"there are {numbers}; `tandem status` shows more of them"
+            if numbers
+            else "`tandem status` shows what there is",
+        )
     damaged = {number: str(error) for number, error in {**reader.damaged, **lost}.items()}
     if wish.checkpoint is not None:
         return named_cut(reader, wish.checkpoint)

@@ -12,6 +12,7 @@ import typer
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def catch_up(
     range_: Annotated[
         int, typer.Option("--range", min=1000, metavar="OFFSETS", help="Offsets that one task reads.")
     ] = 1_000_000,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Read the bases of a generation with Spark, for the instance that builds it, until all are done.

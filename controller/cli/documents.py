@@ -491,7 +491,7 @@ class Mismatch(TypedDict):
 
 
 class RestoreReport(TypedDict):
-    """`tandem restore`."""
+    """`tandem restore`. `leftOut`: records that were read and, as was chosen, not written."""
 
     dryRun: Literal[False]
     id: str
@@ -502,6 +502,7 @@ class RestoreReport(TypedDict):
     hash: str
     verified: bool
     records: int
+    leftOut: int
     resumed: int
     seconds: float
     loadSeconds: float
@@ -526,7 +527,7 @@ class GroupMove(TypedDict):
 
 
 class RestoreGroups(TypedDict):
-    """`tandem restore groups`. `before` is where the offsets of before are kept, null unless `executed`."""
+    """`tandem restore groups`. `before`: how the names begin under which the offsets of before are kept, if any are."""
 
     restore: str
     executed: bool

@@ -15,8 +15,9 @@ from backup_avro.moments import parse_moment
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption, load
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import GenerationOption, TopicsOption
+from controller.cli.place import GenerationOption, TopicsOption, chosen
 from controller.cli.restore_shown import telling
 from controller.cli.results import keep_outcome
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
@@ -52,7 +53,7 @@ def drill(
         int | None, typer.Option("--replication-factor", min=1, help="Of the scratch topics; else as recorded.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Don't delete the scratch topics.")] = False,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Restore into scratch topics, check them by count and hash, delete them, and keep the result.
@@ -69,7 +70,7 @@ def drill(
     from spark_jobs.restore_target import Target  # noqa: PLC0415 - likewise
     from spark_jobs.session import session  # noqa: PLC0415 - likewise
 
-    names = tuple(name for item in topics or () for name in item.split(",") if name)
+    names = chosen("--topics", topics) or ()
     options = job.drill_options(
         Options(
             topics=names or None,

@@ -26,6 +26,7 @@ from controller.cli.layout_options import (
     refuse_with,
     source_options,
 )
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import (
     AtOption,
@@ -35,6 +36,7 @@ from controller.cli.place import (
     RootOption,
     TopicsOption,
     backup,
+    chosen,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def export(
     prefer: PreferOption = None,
     leave_out: LeaveOutOption = None,
     index: IndexOption = None,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write records with the columns of Spark's Kafka source into a new folder, as Parquet or JSON lines.
@@ -95,8 +97,8 @@ def export(
     from spark_jobs.source_options import store_options  # noqa: PLC0415 - likewise
 
     if form not in _FORMATS:
-        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}")
-    names = [name.strip() for item in topics or () for name in item.split(",") if name.strip()]
+        raise ConfigError(f"--format {form!r} is neither {' nor '.join(_FORMATS)}", remedy="give one of them")
+    names = chosen("--topics", topics) or ()
     files = reading(
         layout,
         empty_as_null=empty_as_null,

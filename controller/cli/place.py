@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backup_avro.errors import ConfigError
+from backup_avro.name_lists import names_in
 from controller.cli.context import load, read
 
 if TYPE_CHECKING:
@@ -121,12 +122,21 @@ def expected(heads: Sequence[str] | None) -> tuple[Head, ...]:
     return tuple(Head.parse("--expect-head", text) for text in heads or ())
 
 
+def chosen(option: str, items: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the names that an option chooses, None if it was not given: all. ConfigError as for `names_in`."""
+    return names_in(option, items or ()) or None
+
+
 def renames(option: str, items: Sequence[str] | None) -> dict[str, str]:
     """Return old name -> new name from an option that may be repeated. ConfigError names the option."""
     renamed: dict[str, str] = {}
     for item in items or ():
-        old, found, new = item.partition("=")
+        old, found, new = (part.strip() for part in item.partition("="))
         if not (old and found and new):
-            raise ConfigError(f"{option} {item!r} is not OLD=NEW")
+            raise ConfigError(
+                f"{option} {item!r} is not OLD=NEW", remedy=f"for example {option} orders=orders.restored"
+            )
+        if old in renamed:
+            raise ConfigError(f"{option} names {old} twice, as {renamed[old]} and as {new}", remedy="name each once")
         renamed[old] = new
     return renamed

@@ -15,6 +15,7 @@ from backup_avro.chain import iso
 from backup_avro.connector import PAIR
 from backup_avro.errors import ConfigError
 from backup_avro.moments import parse_moment
+from backup_avro.name_lists import names_in
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.examples import examples
@@ -94,6 +95,7 @@ def records(
     from spark_jobs.state import Wish  # noqa: PLC0415 - likewise
 
     wanted = key_bytes(key, key_format)
+    topic = _one_topic(topic)
     wish = Wish(generation=generation, at=None if at is None else parse_moment("--at", at), checkpoint=checkpoint)
     wish.check("--")
     files = reading(
@@ -144,6 +146,13 @@ def records(
         output=output_,
         tables=_tables(rows, len(selection.partitions)),
     )
+
+
+def _one_topic(text: str) -> str:
+    [name, *others] = names_in("--topic", [text])
+    if others:
+        raise ConfigError(f"--topic {text!r} names several topics", remedy="ask for one after the other")
+    return name
 
 
 def key_bytes(text: str, form: KeyFormat) -> bytes:

@@ -31,6 +31,7 @@ from controller.cli.layout_options import (
     told,
     wants,
 )
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption
 from controller.cli.place import (
     AtOption,
@@ -212,7 +213,7 @@ def restore(
         Path | None,
         typer.Option("--apply", metavar="FILE", help="Carry out just this plan; goes with no option that chooses."),
     ] = None,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Restore topics from the store into Kafka: plan, create, load, verify by count and hash, set the recorded config.

@@ -13,7 +13,7 @@ from backup_avro.errors import ConfigError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import PairOption, RootOption, backup, renames
+from controller.cli.place import PairOption, RootOption, backup, chosen, renames
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def groups(
         str | None, typer.Option("--restore", metavar="ID", help="Which restore; else the only one there is.")
     ] = None,
     names: Annotated[
-        list[str] | None, typer.Option("--groups", metavar="A,B", help="Only these; else all that were recorded.")
+        list[str] | None,
+        typer.Option("--groups", metavar="A,B", help="Only these; else all that were recorded, or set last."),
     ] = None,
     rename: Annotated[
         list[str] | None, typer.Option("--map-group", metavar="OLD=NEW", help="Name on the target; may be repeated.")
@@ -55,7 +56,8 @@ def groups(
     """Set the offsets of consumer groups after a restore, so that they go on at exactly the next record.
 
     The offsets that were recorded as of the restored moment are translated by the restore's offset map. Shown first;
-    --execute sets them, after it has noted what is there; --rollback takes that back, and removes what was not there.
+    --execute sets them, after it has noted what is there; --rollback takes that back, and removes what was not there,
+    of all groups that were set last, or of --groups, as they are called on the target.
     A group that has members is refused (exit code 5): stop its consumers first.
     """
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - loaded when the command runs, not for --help
@@ -66,18 +68,24 @@ def groups(
 
     if execute and rollback:
         raise ConfigError("--execute and --rollback exclude each other", remedy="give one of them")
-    choice = _choice(names, rename, suffix)
+    if rollback and (rename or suffix):
+        raise ConfigError(
+            "--rollback goes with neither --map-group nor --group-suffix",
+            remedy="name groups with --groups, as they are called on the target",
+        )
+    wanted = chosen("--groups", names)
+    choice = _choice(wanted, rename, suffix)
     place, settings, name, configured = backup(context, config, overrides, root=root, pair=pair)
     props = target_properties(configured, target_servers, target_config)
     store = StoreAddress(root=place, settings=settings).open()
     record = _record(store, name, restore)
     with TargetGroups(props) as admin:
         if rollback:
-            _show_rollback(record, job.roll_back(store, record, admin), output_)
+            _show_rollback(record, job.roll_back(store, record, admin, wanted), output_)
             return
         planned = job.plan(ChainReader(store, name), record, Target(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None
-    _show(planned, note, output_)
+    _show(planned, note, output_, executed=execute)
 
 
 def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord:
@@ -106,14 +114,15 @@ def _record(store: ObjectStore, pair: str, restore: str | None) -> RestoreRecord
 def _choice(names: Sequence[str] | None, rename: Sequence[str] | None, suffix: str) -> Choice:
     from spark_jobs.group_plan import Choice  # noqa: PLC0415 - loaded when the command runs, not for --help
 
-    wanted = frozenset(name for item in names or () for name in item.split(",") if name)
-    return Choice(names=wanted or None, renamed=renames("--map-group", rename), suffix=suffix)
+    return Choice(
+        names=None if names is None else frozenset(names), renamed=renames("--map-group", rename), suffix=suffix
+    )
 
 
-def _show(planned: GroupsPlan, note: str | None, form: OutputFormat) -> None:
+def _show(planned: GroupsPlan, note: str | None, form: OutputFormat, *, executed: bool) -> None:
     body = {
         "restore": planned.record.id,
-        "executed": note is not None,
+        "executed": executed,
         "before": note,
         "offsets": [
             {
@@ -129,7 +138,7 @@ def _show(planned: GroupsPlan, note: str | None, form: OutputFormat) -> None:
             for move in planned.moves
         ],
     }
-    output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=note is not None))
+    output.show(kind=_KIND, body=body, output=form, tables=_tables(planned, executed=executed))
 
 
 def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
@@ -148,7 +157,9 @@ def _tables(planned: GroupsPlan, *, executed: bool) -> Iterator[Table | str]:
         ],
         right=frozenset({"partition", "before", "offset"}),
     )
-    if executed:
+    if executed and not planned.moves:
+        yield "there was nothing to be set"
+    elif executed:
         yield f"set; `tandem restore groups --restore {planned.record.id} --rollback` takes it back"
     else:
         yield "nothing was changed: add --execute to set these offsets"

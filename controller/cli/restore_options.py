@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,8 @@ from backup_avro.errors import ConfigError
 from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
 from controller.cli.files import write_whole
-from controller.cli.place import renames
+from controller.cli.place import chosen, renames
+from controller.cli.topic_config import settings_in
 
 if TYPE_CHECKING:
     from spark_jobs.partitioner import Partitioner
@@ -91,36 +92,25 @@ def options_of(
     moment = None if at is None else parse_moment("--at", at)
     Wish(generation=generation, at=moment, commit=commit, checkpoint=checkpoint).check("--")
     renamed = renames("--map", rename)
-    names = tuple(name for item in topics or () for name in item.split(",") if name)
     return Options(
         naming=Naming(only=to, renamed=renamed, patterns=tuple(map(_pattern, patterns or ())), suffix=suffix),
-        topics=names or None,
+        topics=chosen("--topics", topics),
         generation=generation,
         at=moment,
         commit=commit,
         checkpoint=checkpoint,
-        until=dict(bound(item) for item in until or ()),
+        until=bounds(until or ()),
         shape=shape,
         partitions=partitions,
-        topic_config=_settings("--topic-config", topic_config),
+        topic_config=settings_in("--topic-config", topic_config),
         leaves_record=leaves_record,
-        bytes_per_second=None if rate is None else _size("--rate", rate),
+        bytes_per_second=None if rate is None else _rate("--rate", rate),
         merge=merge,
         append=append,
         keep_load_config=keep_load_config,
         consent=consent,
         replication_factor=replication_factor,
     )
-
-
-def _settings(option: str, items: Sequence[str] | None) -> dict[str, str]:
-    found = {}
-    for item in items or ():
-        key, equals, value = item.partition("=")
-        if not (key and equals):
-            raise ConfigError(f"{option} {item!r} is not KEY=VALUE", remedy="for example cleanup.policy=compact,delete")
-        found[key] = value
-    return found
 
 
 def shape_of(
@@ -175,7 +165,9 @@ def planned(file: Path, given: Options, *, pair: str) -> Options:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"--apply {file}: can't be read: {error.strerror}") from error
+        raise ConfigError(
+            f"--apply {file}: can't be read: {error.strerror}", remedy="name a file that --plan has written"
+        ) from error
     return replace(restore_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
 
 
@@ -209,7 +201,10 @@ def _keys_in(file: Path | None, form: KeyFormat) -> Iterator[bytes]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--exclude-keys-file {file}: can't be read: {type(error).__name__}") from error
+        raise ConfigError(
+            f"--exclude-keys-file {file}: can't be read: {type(error).__name__}",
+            remedy="name a file of UTF-8 text, with one key on each line",
+        ) from error
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         # Windows' line ends; an empty key would be an empty line, which is more likely a mistake.
@@ -249,7 +244,7 @@ def _partitioner(text: str) -> Partitioner:
 def _pattern(text: str) -> tuple[str, str]:
     pattern, found, replacement = text.rpartition("=")
     if not (pattern and found and replacement):
-        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW")
+        raise ConfigError(f"--map-pattern {text!r} is not EXPRESSION=NEW", remedy=r"for example '(.*)\.v1=\1.v2'")
     try:
         re.compile(pattern)
     except re.error as error:
@@ -257,17 +252,33 @@ def _pattern(text: str) -> tuple[str, str]:
     return pattern, replacement
 
 
-def _size(option: str, text: str) -> int:
-    from controller.config.values import parse_size  # noqa: PLC0415 - pydantic is not needed for --help
+def _rate(option: str, text: str) -> int:
+    from controller.config.values import parse_rate  # noqa: PLC0415 - pydantic is not needed for --help
 
     try:
-        return parse_size(text)
+        return parse_rate(text)
     except ValueError as error:
-        raise ConfigError(f"{option} {text}: {error}") from None
+        raise ConfigError(
+            f"{option} {text!r} {error}", remedy="bytes a second, e.g. 50MiB; without a bound, leave it out"
+        ) from None
 
 
 #: Kafka numbers partitions with 32 bits.
 _LAST_PARTITION: Final = 2**31 - 1
+
+
+def bounds(items: Iterable[str]) -> dict[tuple[str, int], int]:
+    """Return (topic, partition) -> offset of all --until. ConfigError as for `bound`, and for a partition twice."""
+    found: dict[tuple[str, int], int] = {}
+    for item in items:
+        place, offset = bound(item)
+        if place in found:
+            raise ConfigError(
+                f"--until names {place[0]}:{place[1]} twice, up to {found[place]} and up to {offset}",
+                remedy="name each partition once",
+            )
+        found[place] = offset
+    return found
 
 
 def bound(text: str) -> tuple[tuple[str, int], int]:

@@ -106,6 +106,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
         "hash": report.plan.hash,
         "verified": not report.mismatches,
         "records": report.records,
+        "leftOut": report.left_out,
         "resumed": report.resumed,
         "seconds": round(seconds, 1),
         "loadSeconds": round(report.load_seconds, 1),
@@ -144,7 +145,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
             }
             for topic in report.topics
         ],
-        "warnings": report.plan.warnings(),
+        "warnings": report.plan.warnings() + report.in_vain(),
         "mismatches": [
             {
                 "target": item.target,
@@ -162,17 +163,27 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
 
 
 def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
-    figures = ("records", "tombstones", "no key", "resumed")
+    figures = ("records", "left out", "tombstones", "no key", "resumed")
     yield Table(
         columns=("topic", "target", "partition", *figures),
         rows=[
-            (topic.source, topic.target, item.partition, item.records, item.tombstones, item.null_keys, item.resumed)
+            (
+                topic.source,
+                topic.target,
+                item.partition,
+                item.records,
+                item.left_out,
+                item.tombstones,
+                item.null_keys,
+                item.resumed,
+            )
             for topic in report.topics
             for item in topic.partitions
         ],
         right=frozenset({"partition", *figures}),
     )
     notes = [f"{topic.target}: {note}" for topic in report.topics for note in topic.notes]
+    notes += [f"warning: {text}" for text in report.in_vain()]
     if notes:
         yield "\n".join(notes)
     if report.mismatches:
@@ -193,8 +204,9 @@ def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
         )
         return
     rate = (report.records - report.resumed) / report.load_seconds if report.load_seconds else 0.0
+    without = f" (left out: {report.left_out})" if report.left_out or report.plan.shape.selects else ""
     yield (
-        f"restored and verified {report.records} records in {output.duration(seconds)} "
+        f"restored and verified {report.records} records{without} in {output.duration(seconds)} "
         f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "
         f"verify {output.duration(report.check_seconds)}); its id is {report.id}"
     )

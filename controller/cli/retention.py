@@ -14,7 +14,9 @@ from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption
+from controller.cli.durations import span
 from controller.cli.examples import examples
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import PairOption, RootOption, of_store
 from controller.cli.results import keep_outcome
@@ -79,7 +81,7 @@ def retention(
             "--min-gain", metavar="PERCENT", min=0, max=100, help="Rewrite objects of which at least so much goes."
         ),
     ] = 20,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*,4]",
+    master: MasterOption = "local[*,4]",
     output_: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Plan what may be deleted, with reasons and sizes; with --execute, carry it out.
@@ -104,8 +106,8 @@ def retention(
         max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),
         sweeps=sweep_rules is not None,
         grace=_ms(loaded.grace.rewrite),
-        older_than=None if older_than is None else _ms(_duration("--older-than", older_than)),
-        abandoned_after=_ms(_duration("--abandoned-after", abandoned_after)),
+        older_than=None if older_than is None else _ms(span("--older-than", older_than)),
+        abandoned_after=_ms(span("--abandoned-after", abandoned_after)),
     )
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"planning retention of pair {loaded.pair} in {loaded.store.root} on {master}")
@@ -196,7 +198,7 @@ def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRul
     if horizon is None:
         return None
     return SweepRules(
-        horizon=_ms(_duration("--horizon", horizon)),
+        horizon=_ms(span("--horizon", horizon)),
         min_gain=min_gain / 100,
         object_size=loaded.object.target_size,
         block_size=loaded.object.block_size,
@@ -204,22 +206,13 @@ def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRul
     )
 
 
-def _duration(option: str, text: str) -> timedelta:
-    from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
-
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise ConfigError(f"{option}: {text!r} {error}") from None
-
-
 def _size(option: str, text: str) -> int:
-    from controller.config.values import parse_size  # noqa: PLC0415 - as above
+    from controller.config.values import parse_size  # noqa: PLC0415 - pydantic is not needed for --help
 
     try:
         return parse_size(text)
     except ValueError as error:
-        raise ConfigError(f"{option}: {text!r} {error}") from None
+        raise ConfigError(f"{option}: {text!r} {error}", remedy="for example 50GiB") from None
 
 
 def _ms(span: timedelta) -> int:

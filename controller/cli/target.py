@@ -42,7 +42,10 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"--target-config {file}: can't be read: {type(error).__name__}") from error
+        raise ConfigError(
+            f"--target-config {file}: can't be read: {type(error).__name__}",
+            remedy="name a YAML file of client properties, such as bootstrap.servers: host:port",
+        ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f":{mark.line + 1}"
@@ -54,7 +57,8 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         document = document["kafka"]
     if not isinstance(document, dict):
         raise ConfigError(
-            f"--target-config {file}: client properties were expected, such as bootstrap.servers: host:port"
+            f"--target-config {file}: it holds no client properties",
+            remedy="write one on each line, such as bootstrap.servers: host:port",
         )
     properties = {"bootstrap.servers": servers} if servers else {}
     for key, value in document.items():
@@ -62,7 +66,10 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
             try:
                 properties[str(key).removesuffix(".file")] = Path(value).read_text(encoding="utf-8").strip()
             except (OSError, ValueError, TypeError) as error:
-                raise ConfigError(f"--target-config {file}: {key} names a file that can't be read") from error
+                raise ConfigError(
+                    f"--target-config {file}: {key} names a file that can't be read: {type(error).__name__}",
+                    remedy="correct the path, or the rights on the file",
+                ) from error
         else:
             properties.setdefault(str(key), value)
     try:
@@ -71,6 +78,8 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc']))} {item['msg']}" for item in error.errors(include_input=False)
         )
-        raise ConfigError(f"--target-config {file}: {problems}") from None
+        raise ConfigError(
+            f"--target-config {file}: {problems}", remedy="docs/connections.md says which properties there are"
+        ) from None
     log.register_secrets(value.get_secret_value() for value in found.root.values() if isinstance(value, SecretStr))
     return found.reveal()

@@ -28,8 +28,9 @@ from controller.cli.layout_options import (
     reading,
     refuse_with,
 )
+from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
-from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, configured, expected
+from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, chosen, configured, expected
 from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-MasterOption = Annotated[str, typer.Option("--master", help="Spark master.")]
 _SEEDS = 1 << 32
 _REMEMBERED = 20
 
@@ -116,7 +116,7 @@ def verify(
 
     sampling = _sampling(sample, seed)
     numbers = None if against_generation is None else _numbers(against_generation)
-    names = tuple(name for item in topics or () for name in item.split(",") if name)
+    names = chosen("--topics", topics) or ()
     files = reading(
         layout, empty_as_null=empty_as_null, instance=instance, prefer=prefer, leave_out=leave_out, index=index
     )

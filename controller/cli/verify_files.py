@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.cli import output
-from controller.cli.layout_options import files_below, told, wants
+from controller.cli.layout_options import files_below, told
 from controller.cli.output import OutputFormat, Table
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def verify_files(
     began = time.monotonic()
     reader = ConnectorReader(address, tell=told(), index=index)
     if is_local(master):
-        result = connector_verify.verify(address, reader, wants=wants(topics))
+        result = connector_verify.verify(address, reader, topics=topics)
     else:
         with session(master, name="tandem verifies a connector's files") as spark:
             reader.run = partial(in_spark, spark)
-            result = connector_verify.verify(address, reader, wants=wants(topics))
+            result = connector_verify.verify(address, reader, topics=topics)
     seconds = time.monotonic() - began
     output.show(
         kind="Verify",

@@ -109,8 +109,9 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-def _rate(value: object) -> int:
-    return parse_size(value.strip().removesuffix("/s") if isinstance(value, str) else value)
+def parse_rate(value: object) -> int:
+    """Return bytes a second, as `parse_size` reads them, with or without `/s`. Raises ValueError, also for 0."""
+    return _positive_size(parse_size(value.strip().removesuffix("/s") if isinstance(value, str) else value))
 
 
 def _positive_duration(duration: timedelta) -> timedelta:
@@ -180,7 +181,7 @@ Duration = Annotated[
 Size = Annotated[
     int, BeforeValidator(parse_size), AfterValidator(_positive_size), _AS_SIZE, WithJsonSchema(_SIZE_SCHEMA)
 ]
-Rate = Annotated[int, BeforeValidator(_rate), AfterValidator(_positive_size), _AS_SIZE, WithJsonSchema(_SIZE_SCHEMA)]
+Rate = Annotated[int, BeforeValidator(parse_rate), _AS_SIZE, WithJsonSchema(_SIZE_SCHEMA)]
 Secret = Annotated[SecretStr, PlainSerializer(lambda _: MASK, return_type=str)]
 Regex = Annotated[str, AfterValidator(_regex)]
 TopicName = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC.pattern}$"})]

@@ -115,8 +115,11 @@ def test_groups_go_on_at_the_next_record(case: Case, topic_name: str, capsys: py
     code, _ = _groups(case, capsys, "--groups", first, "--map-group", f"{first}={second}", "--execute")
     assert code == ExitCode.OK
     assert _goes_on(case.kafka, second, target, 0) == b"value-123"
-    code, back = _groups(case, capsys, "--rollback")
+    assert _groups(case, capsys, "--rollback", "--groups", "nobody")[0] == ExitCode.USAGE
+    code, back = _groups(case, capsys, "--rollback", "--groups", second)
     assert (code, back["rolledBack"]) == (ExitCode.OK, True)
+    assert {item["group"] for item in back["offsets"]} == {second}
+    assert _goes_on(case.kafka, first, target, 0) == b"value-123"
     assert _committed(case.kafka, second, target, 0, 1) == [at_end, -1001]
     assert _groups(case, capsys, "--rollback")[0] == ExitCode.OK
     assert _committed(case.kafka, first, target, 0, 1, 2) == [-1001, -1001, -1001]

@@ -50,6 +50,8 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
         (("verify", *ROOT, "--repair"), "--repair goes without --layout connector"),
         (("verify", *ROOT, "--pair", "x"), "--pair goes without --layout connector"),
         (("verify", *ROOT, "--topics", "order"), "holds no files of the topics that are asked for"),
+        (("verify", *ROOT, "--topics", "orders,ordres"), "holds no files of the topics that are asked for: ordres"),
+        (("verify", *ROOT, "--topics", "orders,"), "--topics 'orders,' holds an empty name"),
         (("records", *ROOT, "--topic", "orders", "--key", "k", "--generation", "1"), "--generation goes without"),
         (("export", *ROOT, "--format", "jsonl", "--to", "/x", "--at", "2026-05-04T10:00:00Z"), "--at goes without"),
         (("retention", *ROOT), "No such option: --layout"),

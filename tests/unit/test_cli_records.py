@@ -105,6 +105,10 @@ def test_an_earlier_state_of_a_key(root: str, capsys: pytest.CaptureFixture[str]
     arguments = ("--topic", "orders", "--key", "key-3")
     found = asked(capsys, root, *arguments, "--generation", "1")
     assert len(found["records"]) == 6
+    capsys.readouterr()
+    assert ask(root, *arguments, "--generation", "99") == ExitCode.USAGE
+    assert "no generation 99" in (told := capsys.readouterr().err)
+    assert "there are 1;" in told
     assert ask(root, *arguments, "--at", "2001-01-01T00:00:00Z") == ExitCode.REFUSED
     assert ask(root, *arguments, "--at", "2999-01-01T00:00:00Z") == ExitCode.USAGE
     assert ask(root, *arguments, "--at", "noon") == ExitCode.USAGE

@@ -64,7 +64,7 @@ def grow(folder: Path, name: str, size: int = HUGE) -> None:
         (layout.result_prefix(PAIR, "drill") + "1-x.json", limits.SMALL),
         (OFFER, limits.LISTS),
         (layout.restore_prefix(PAIR, "r") + "restore.json", limits.ENTRY),
-        (layout.restore_prefix(PAIR, "r") + "groups-0001.json", limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "groups-0001-0001.json", limits.ENTRY),
         (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", limits.ENTRY),
     ],
 )

@@ -59,7 +59,7 @@ class _Map:
 
     def places(self, **offsets: int) -> dict[int, Place]:
         committed = {int(name[1:]): offset for name, offset in offsets.items()}
-        return group_plan.translate(self.topic, committed, rows=self.of, below=self.below)
+        return group_plan.translate(self.topic, {"g": committed}, rows=self.of, below=self.below)["g"]
 
 
 _PLAIN = _Map(
@@ -93,7 +93,8 @@ def test_a_partition_without_records_begins_at_its_begin() -> None:
     topic = TopicRecord(
         name="t", topic_id=_ID, partitions=2, target="t", target_topic_id="x", ends={}, tasks=(*it.topic.tasks, empty)
     )
-    assert group_plan.translate(topic, {1: 7}, rows=it.of, below=it.below) == {1: Place(offset=0)}
+    found = group_plan.translate(topic, {"g": {1: 7}, "h": {0: 0}}, rows=it.of, below=it.below)
+    assert found == {"g": {1: Place(offset=0)}, "h": {0: Place(offset=0)}}
 
 
 def test_only_partitions_that_were_committed_on_are_set() -> None:
@@ -154,6 +155,9 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
         Before(group="g", topic="t", partition=1, offset=4),
     )
     assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here") == before
+    for others in ((), (*before, Before(group="h", topic="t", partition=0, offset=4))):
+        with pytest.raises(DamagedError, match="here is to speak of one group"):
+            group_plan.decode_snapshot(group_plan.encode_snapshot(others, 0), "here")
 
 
 def _record(**groups: Mapping[int, int]) -> RestoreRecord:

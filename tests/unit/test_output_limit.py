@@ -195,8 +195,7 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         expected=(),
         shared=False,
         among_others=False,
-        store=None,  # type: ignore[arg-type]  # not needed to read
-        cluster=None,  # type: ignore[arg-type]
+        cluster=None,  # type: ignore[arg-type]  # not needed to read
         stall_seconds=5.0,
     )
     restore_check._Reading(found, Tallies()).read(source)  # type: ignore[arg-type]

@@ -42,9 +42,9 @@ def _options(**given: object) -> Options:
 
 
 def test_topics_and_names() -> None:
-    """Topics come with commas or repeated; mappings are OLD=NEW."""
+    """Topics come with commas or repeated, whatever blanks are around them; mappings are OLD=NEW."""
     found = _options(
-        topics=["a,b", "c"],
+        topics=["a , b", "c", "a"],
         rename=["a=x", "b=y=z"],
         suffix=".r",
         generation=3,
@@ -89,6 +89,21 @@ def test_options_that_make_no_sense(given: dict[str, object]) -> None:
     """Half a mapping, a name and a suffix at once, a checkpoint and a generation at once: usage errors."""
     with pytest.raises(ConfigError):
         _options(**given)
+
+
+def test_settings_of_topics() -> None:
+    """Numbers as brokers take them, negative ones where they mean something; other values as they are."""
+    given = ["retention.ms = -1", "cleanup.policy=compact,delete", "retention.bytes=9223372036854775807", "x.y="]
+    assert _options(topic_config=given).topic_config == {
+        "retention.ms": "-1",
+        "cleanup.policy": "compact,delete",
+        "retention.bytes": "9223372036854775807",
+        "x.y": "",
+    }
+    for wrong in ("retention.ms=-2", "retention.ms=", "max.message.bytes=2147483648", "retention.ms=--1"):
+        with pytest.raises(ConfigError, match="is a whole number"):
+            _options(topic_config=[wrong])
+    assert _options(rate="50MiB/s").bytes_per_second == _options(rate="50MiB").bytes_per_second == 50 * 2**20
 
 
 def _shape(**given: object) -> Shape:

@@ -38,7 +38,7 @@ def test_options_are_read_whatever_their_case() -> None:
         {
             "Root": "s3://bucket/Prefix",
             "PAIR": "shop",
-            "topics": " orders , Users,",
+            "topics": " orders , Users",
             "generation": "7",
             "store.endpoint_url": "http://127.0.0.1:1",
             "store.addressing_style": "path",
