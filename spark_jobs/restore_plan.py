@@ -37,6 +37,9 @@ LOADING: Final[Mapping[str, str]] = {
     "segment.ms": _LONG_MAX,
     "compression.type": "producer",
 }
+POLICY: Final = "cleanup.policy"
+#: What deletes records under a policy that has `delete`.
+RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: Brokers' default of it.
 _USUAL_LIMIT: Final = 1_048_588

@@ -475,6 +475,7 @@ class RestoredTopic(TypedDict):
     records: int
     config: Mapping[str, str]
     notes: Sequence[str]
+    unset: Mapping[str, str]
     partitions: Sequence[RestoredPartition]
 
 

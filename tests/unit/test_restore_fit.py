@@ -121,6 +121,13 @@ class Cluster:
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
         """It would."""
 
+    def would_take(
+        self, plan: TopicPlan, changes: Mapping[str, str | None], *, replication_factor: int
+    ) -> dict[str, str]:
+        """All of it."""
+        del plan, changes, replication_factor
+        return {}
+
 
 def prepared(root: Path, cluster: Cluster) -> Prepared:
     """Plan a restore of all topics below a root."""
