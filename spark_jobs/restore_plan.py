@@ -597,6 +597,7 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
                 "tombstones": sum(piece.part.tombstones for piece in item.slices),
                 "bytes": sum(piece.part.end - piece.part.start for piece in item.slices),
                 "end": item.end,
+                "expiredBelow": item.expired,
                 "generations": list(item.generations),
             }
             for item in topic.partitions

@@ -8,14 +8,15 @@ its skew.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from backup_avro.chain import Horizon, JsonObject, Kind
+from backup_avro.chain import Expired, Horizon, JsonObject, Kind, PartitionKey
 from backup_avro.chain_json import (
     Fields,
     dump_group,
     dump_horizon,
     dump_object,
+    dump_offsets,
     dump_opening,
     dump_positions,
     dump_taint,
@@ -23,6 +24,7 @@ from backup_avro.chain_json import (
     load_group,
     load_horizon,
     load_object,
+    load_offsets,
     load_opening,
     load_positions,
     load_taint,
@@ -32,6 +34,10 @@ from backup_avro.errors import DamagedError
 
 if TYPE_CHECKING:
     from backup_avro.fold import Generation
+
+
+#: What the first releases did not keep: who begins with a SNAPSHOT without it does not know what had expired.
+EXPIRED: Final = "expired"
 
 
 def dump_state(state: Generation) -> JsonObject:
@@ -56,6 +62,11 @@ def dump_state(state: Generation) -> JsonObject:
         document["horizon"] = dump_horizon(Horizon(seq=state.horizon_seq, offsets=state.horizons))
     if state.fence:
         document["fence"] = state.fence
+    if state.expired:
+        document[EXPIRED] = {
+            "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
+            "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
+        }
     return document
 
 
@@ -65,6 +76,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     positions = load_positions(fields.take("positions", dict), where)
     completed = fields.take("completed", list, None)
     horizon = fields.take("horizon", dict, None)
+    expired = fields.take(EXPIRED, dict, {})
     found: dict[str, Any] = {
         "opening": load_opening(fields.take("opening", dict), where),
         "positions": positions,
@@ -82,6 +94,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),
         "fence": fields.take("fence", int, 0),
+        "expired": _expired(expired, where) if expired else {},
     }
     fields.end()
     if completed is not None:
@@ -90,6 +103,16 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         swept = load_horizon(horizon, where)
         found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
     return found
+
+
+def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
+    fields = Fields(document, f"{where}: expired")
+    offsets = load_offsets(fields.take("offsets", dict), where)
+    seqs = load_offsets(fields.take("seqs", dict), where)
+    fields.end()
+    if offsets.keys() != seqs.keys():
+        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice")
+    return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 
 def _moment(document: object, where: str) -> tuple[int, int, Kind]:

@@ -392,6 +392,7 @@ class PlannedPartition(TypedDict):
     tombstones: int
     bytes: int
     end: int
+    expiredBelow: int | None
     generations: Sequence[int]
 
 
