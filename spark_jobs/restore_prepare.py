@@ -109,8 +109,7 @@ def prepare(
                 present=sum(item.records for item in present(found, again, targets)),
                 configs=configs,
             )
-            # What is appended to has been asked for before; what it gets back may have been set otherwise since.
-            return resumed if plan.append else _asked(target, resumed, options, lambda: None, only_look=only_look)
+            return _asked(target, resumed, options, lambda: None, only_look=only_look)
     begun = Prepared(
         plan=plan,
         targets=targets,
@@ -129,17 +128,19 @@ def _asked(
     """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
     try:
         refuse()
-        return replace(prepared, left_out=_ask(target, prepared.plan, options, prepared.targets))
+        return replace(prepared, left_out=_ask(target, prepared, options))
     except (RefusedError, ConfigError, ClusterRequestError, ClusterDeniedError) as error:
         if not only_look:
             raise
         return replace(prepared, refused=error)
 
 
-def _ask(
-    target: Target, plan: RestorePlan, options: Options, targets: Mapping[str, TargetTopic]
-) -> restore_settings.Refusals:
+def _ask(target: Target, prepared: Prepared, options: Options) -> restore_settings.Refusals:
     """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
+    marks.refuse_unless_kept(target.admin)
+    plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
+    if plan.append and resumes:
+        return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]
     brokers = target.brokers() if missing else 0
     wanted = {topic.target: replicas(topic, options, brokers) for topic in missing}
