@@ -258,7 +258,7 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
         if state is not None and key not in state.objects and reader.store.head(key) is None:
             raise RefusedError(
                 f"{key} was merged into another object and deleted since this was planned",
-                remedy="plan again; a target that was begun must be deleted first",
+                remedy=f"plan again; {_let_go(plan)}",
             )
     for item in (item for topic in plan.topics for item in topic.partitions):
         for number in item.generations:
@@ -266,8 +266,17 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
             if state is None or not state.usable(item.key):
                 raise RefusedError(
                     f"generation {number} is being cleared",
-                    remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
+                    remedy=f"plan again: a newer generation is complete; {_let_go(plan)}",
                 )
+
+
+def _let_go(plan: RestorePlan) -> str:
+    """Say what has to become of a run that has begun, before another plan may take its place."""
+    if plan.append:
+        return (
+            f"a run that was begun must be given up first: `tandem restore abandon {restore_rivals.short(plan.hash)}`"
+        )
+    return "a target that was begun must be deleted first"
 
 
 def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:
