@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from backup_avro.errors import RefusedError, TandemError
 from sink.chain.reader import ChainReader
+from spark_jobs import restore_tidy
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Report, Told, restore
 from spark_jobs.restore_choice import Options
@@ -44,8 +45,8 @@ class Drilled:
 
     @property
     def clean(self) -> bool:
-        """Whether the topics held exactly what the backup holds."""
-        return not self.report.mismatches
+        """Whether the topics held exactly what the backup holds, under the config that was recorded."""
+        return self.report.ended
 
 
 def drill_options(options: Options, drill_id: str) -> Options:
@@ -96,7 +97,8 @@ def drill(
     gone: list[str] = []
     left: dict[str, str] = {}
     with _deleting(target, [] if keep else names, gone, left, told) as took:
-        report = restore(spark, address, reader, target, options, now=now, tell=told)
+        heard = told if keep else _Scratch(told)
+        report = restore(spark, address, reader, target, options, now=now, tell=heard)
         rest = time.monotonic() - planned - report.load_seconds - report.check_seconds
     return Drilled(
         report=report,
@@ -110,6 +112,14 @@ def drill(
             "delete": took[0] if took else 0.0,
         },
     )
+
+
+class _Scratch(Told):
+    """What happens in a restore that nobody goes on with, however it ends."""
+
+    def __init__(self, told: Told) -> None:
+        self.phase = told.phase  # type: ignore[method-assign]  # it says all but the last word
+        self.records = told.records  # type: ignore[method-assign]  # likewise
 
 
 @contextmanager
@@ -136,6 +146,9 @@ def _deleting(
                 left[name] = str(error)
             else:
                 gone.append(name)
+        if names and not left:
+            with suppress(TandemError):  # a later restore forgets it, after some days
+                restore_tidy.forget_unfinished(target, names)
         for name, why in left.items():
             told.phase(f"scratch topic {name} is left over, delete it: {why}")
         took.append(time.monotonic() - began)

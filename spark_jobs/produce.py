@@ -111,9 +111,10 @@ class ReadyRecords:
 class Sent:
     """A batch on its way."""
 
-    __slots__ = ("_future", "records", "size")
+    __slots__ = ("_doing", "_future", "records", "size")
 
-    def __init__(self, future: Any, records: int, size: int) -> None:  # noqa: ANN401 - kafka-python has no types
+    def __init__(self, future: Any, place: str, records: int, size: int) -> None:  # noqa: ANN401 - kafka-python has no types
+        self._doing = f"sending a batch to {place}"
         self._future = future
         self.records = records
         self.size = size
@@ -126,11 +127,11 @@ class Sent:
         if not self._future.wait(timeout_s):
             raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s")
         if not self._future.succeeded():
-            raise wrapped(self._future.exception, "sending a batch")
+            raise wrapped(self._future.exception, self._doing)
         # A broker's error completes the future too; only the third part of its value tells.
         base_offset, _, exceptions = self._future.value
         if exceptions is not None:
-            raise wrapped(exceptions(0), "sending a batch")
+            raise wrapped(exceptions(0), self._doing)
         return int(base_offset)
 
 
@@ -217,7 +218,7 @@ class BatchProducer:
         finally:
             queue._appends_in_progress.decrement()  # noqa: SLF001 - as above
         self._sender.wakeup()
-        return Sent(batch.produce_future, records, len(data))
+        return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data))
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
         """Send one record in the open transaction and wait until the broker has it. Raises as `Sent.base_offset`."""
@@ -335,5 +336,5 @@ def wrapped(error: BaseException | None, doing: str) -> TransientError | Permane
     if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
         return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
     if isinstance(error, _REJECTED):
-        return RejectedError(text, remedy="look at the target topic's max.message.bytes and the broker's log")
+        return RejectedError(text, remedy="look at that topic's max.message.bytes and at the broker's log")
     return ProduceError(text)

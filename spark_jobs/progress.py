@@ -11,10 +11,15 @@ records are read before that, whether they are committed yet or not; `restore_wo
 
 Plans are in the topic's first partition, tasks are spread over the others: each task reads what it goes by before it
 begins, and thousands of them would read the records of thousands each. When a plan is FINISHED, those of its tasks go.
+
+What is said of a plan of thousands of topics is larger than a record may be. It is cut into parts, `<plan hash>+<sum of
+all of it>+<number>`, that lie before the record of the plan, which only names them; the parts of what was said before
+are deleted after it. So whatever a reader has read to, and a cleaner cleaned to, all parts of the last word are there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -28,11 +33,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from backup_avro.chain_json import Fields
-from backup_avro.errors import DamagedError, PermanentError, TimedOutError, TransientError
+from backup_avro.errors import DamagedError, PermanentError, RefusedError, TimedOutError, TransientError
 from sink.source import admin_errors
 from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import LATEST, ClusterAdmin
-from sink.source.errors import ClusterTransientError, TopicExistsError
+from sink.source.errors import ClusterDeniedError, ClusterTransientError, TopicExistsError, UnknownTopicError
 from sink.source.fetched import TopicPartition as Place
 from spark_jobs.offset_map import Row, dump_rows, load_rows
 from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
@@ -46,12 +51,17 @@ PARTITIONS: Final = 17
 GROUP: Final = "tandem-restore"
 _VERSION: Final = 1
 # Only closed segments are compacted, and those of the usual size would be read whole by each task.
+_POLICY: Final = "cleanup.policy"
 _CONFIG: Final = {
-    "cleanup.policy": "compact",
+    _POLICY: "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": str(8 * 1024 * 1024),
 }
 _REPLICAS: Final = 3
+#: Most bytes of one record about a plan: half of what brokers take unless told otherwise (`max.message.bytes`).
+_RECORD_BYTES: Final = 512 * 1024
+#: How a plan's record begins that only names its parts; keys are sorted, and other ones begin with `at`.
+_CUT: Final = b'{"parts":'
 _FOLLOW_S: Final = 0.3
 _FETCH_WAIT_MS: Final = 50
 # librdkafka's own lines, which would go to stderr; of a producer only what is an error: it says each retry.
@@ -185,6 +195,27 @@ def encode_state(state: PlanState) -> bytes:
     )
 
 
+def records_of(state: PlanState) -> list[tuple[str, bytes]]:
+    """Return the records that say it, key and value, in the order in which they are to be written."""
+    whole = encode_state(state)
+    if len(whole) <= _RECORD_BYTES:
+        return [(state.plan, whole)]
+    digest = hashlib.sha256(whole).hexdigest()
+    pieces = [whole[at : at + _RECORD_BYTES] for at in range(0, len(whole), _RECORD_BYTES)]
+    names = [_part_key(state.plan, digest, number) for number in range(len(pieces))]
+    named = _dump({"plan": state.plan, "parts": len(pieces), "sha256": digest})
+    return [*zip(names, pieces, strict=True), (state.plan, named)]
+
+
+def _part_key(plan: str, digest: str, number: int) -> str:
+    return f"{plan}+{digest[:16]}+{number}"
+
+
+def _plan_in(key: str) -> str:
+    """Return the plan that a record is about."""
+    return key.partition("/")[0].partition("+")[0]
+
+
 def _configs(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     return {str(name): {str(key): str(value) for key, value in own.items()} for name, own in document.items()}
 
@@ -288,24 +319,70 @@ class LostEndError(PermanentError):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why."""
+    """All that the topic says, the latest per key. `damaged`: keys whose last record can't be read -> why.
+
+    `parts` are those of words that are said in several records, by key; `cut` are plans whose last word is one of these
+    and was not put together yet: key -> its record.
+    """
 
     plans: dict[str, PlanState] = field(default_factory=dict)
     tasks: dict[str, TaskProgress] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, bytes] = field(default_factory=dict)
+    cut: dict[str, bytes] = field(default_factory=dict)
 
     def take(self, key: str, value: bytes | None) -> None:
         """Take the next record. DamagedError if it can't be read."""
-        where = f"{TOPIC}, key {key}"
         if "/" in key:
             if value is None:
                 self.tasks.pop(key, None)
             else:
-                self.tasks[key] = decode_progress(value, where)
-        elif value is None:
-            self.plans.pop(key, None)
+                self.tasks[key] = decode_progress(value, f"{TOPIC}, key {key}")
+        elif "+" in key:
+            if value is None:
+                self.parts.pop(key, None)
+            else:
+                self.parts[key] = value
         else:
-            self.plans[key] = decode_state(value, where)
+            self._take_plan(key, value)
+
+    def _take_plan(self, key: str, value: bytes | None) -> None:
+        self.cut.pop(key, None)
+        if value is None:
+            self.plans.pop(key, None)
+        elif value.startswith(_CUT):
+            self.cut[key] = value
+        else:
+            self.plans[key] = decode_state(value, f"{TOPIC}, key {key}")
+
+    def put_together(self, *, strict: bool = True) -> None:
+        """Read the words that were said in several records.
+
+        DamagedError if any of them is not there, unless not `strict`: then `damaged` says so.
+        """
+        for key, value in self.cut.items():
+            try:
+                self.plans[key] = self._together(value, f"{TOPIC}, key {key}")
+            except DamagedError as error:
+                if strict:
+                    raise
+                self.plans.pop(key, None)
+                self.damaged[key] = str(error)
+        self.cut.clear()
+
+    def _together(self, value: bytes, where: str) -> PlanState:
+        fields = Fields.of_bytes(value, where)
+        plan, digest, count = fields.take("plan", str), fields.take("sha256", str), fields.take("parts", int)
+        fields.end()
+        few = min(count, len(self.parts))
+        whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
+        if few < count or hashlib.sha256(whole).hexdigest() != digest:
+            raise DamagedError(f"{where}: what it says lies in {count} other records, and not all of them are there")
+        return decode_state(whole, where)
+
+    def parts_of(self, plan: str) -> list[str]:
+        """Return the keys of all parts of what was said of a plan."""
+        return [key for key in self.parts if _plan_in(key) == plan]
 
     def note(self, key: str, value: bytes | None) -> None:
         """Take the next record; if it can't be read nothing is known under its key any more, and `damaged` says so."""
@@ -386,6 +463,7 @@ class ProgressReader:
                 if time.monotonic() > deadline:
                     raise self._held_back(place)
                 self.poll(0.5)
+        self.progress.put_together(strict=self._strict)
         return self.progress
 
     def _held_back(self, place: Place) -> TimedOutError | LostEndError:
@@ -424,8 +502,7 @@ class ProgressReader:
 
     def _take(self, message: Message) -> None:
         key = (message.key() or b"").decode("utf-8", "replace")
-        plan, partition, _ = key.partition("/")
-        if self._only in {None, plan} and not (partition and self._view is View.PLANS):
+        if self._only in {None, _plan_in(key)} and not ("/" in key and self._view is View.PLANS):
             (self.progress.take if self._strict else self.progress.note)(key, message.value())
 
     def close(self) -> None:
@@ -463,6 +540,21 @@ def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> int:
     with suppress(TopicExistsError):
         admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=min(_REPLICAS, brokers), config=_CONFIG)
     return PARTITIONS - 1
+
+
+def refuse_unless_kept(admin: ClusterAdmin) -> None:
+    """Raise RefusedError if the topic is there and its policy lets records expire. Who may not ask is let through."""
+    try:
+        config = admin.config([TOPIC], defaults=(_POLICY,))[TOPIC]
+    except (UnknownTopicError, ClusterDeniedError):
+        return
+    policy = config.get(_POLICY, "")
+    if policy != _CONFIG[_POLICY]:
+        raise RefusedError(
+            f"{TOPIC} on the target has {_POLICY}={policy}: how far restores have come would be deleted by age or size,"
+            " and who goes on with one might write its records twice",
+            remedy=f"kafka-configs.sh --alter --topic {TOPIC} --add-config {_POLICY}={_CONFIG[_POLICY]}",
+        )
 
 
 def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str], *, timeout_s: float = 60.0) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
@@ -25,6 +25,7 @@ from spark_jobs import (
     restore_plan,
     restore_prepare,
     restore_record,
+    restore_settings,
     restore_survey,
     restore_tidy,
 )
@@ -54,13 +55,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One restored topic. `notes` say what could not be kept or needs attention."""
+    """One restored topic. `notes` say what could not be kept or needs attention.
+
+    `unset`: setting -> why the cluster refused it, of those without which the restore has not come to its end.
+    """
 
     source: str
     target: str
     partitions: tuple[Loaded, ...]
     config: Mapping[str, str]
     notes: tuple[str, ...]
+    unset: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -96,6 +101,11 @@ class Report:
     def in_vain(self) -> list[str]:
         """Return which keys were named and met nothing, in words."""
         return self.plan.shape.in_vain(records=self.records, left_out=self.left_out)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all is as it should be: what the backup holds, under the config that was asked for."""
+        return not self.mismatches and not any(topic.unset for topic in self.topics)
 
 
 class Told:
@@ -159,6 +169,7 @@ class _Run:
         self._charge = Charge(prepared, target=target, options=options, now=now)
         self._cluster = Cluster(props=dict(target.props))
         self._notes: dict[str, list[str]] = {topic.target: [] for topic in self._plan.topics}
+        self._refused: dict[str, Mapping[str, str]] = {}
 
     def run(self) -> Report:
         """Carry it out. Whatever ends it in mid-way, it is told that there is something to go on with or to give up."""
@@ -174,8 +185,8 @@ class _Run:
             if self._charge.said:
                 self._told.unfinished(self._plan)
             raise
-        if report.mismatches:
-            self._told.unfinished(self._plan, wrong=True)
+        if not report.ended:
+            self._told.unfinished(self._plan, wrong=bool(report.mismatches))
         return report
 
     def _tell_unless_overtaken(self, find_out: Callable[[], None], *, wrong: bool = False) -> None:
@@ -443,8 +454,12 @@ class _Run:
                     continue
                 changes, notes = topic.recorded_changes(targets[topic.target].replication_factor)
                 refused = self._target.set_config(topic.target, changes)
+                self._refused[topic.target] = refused
                 self._notes[topic.target] += notes
                 self._notes[topic.target] += [f"{key} could not be set: {why}" for key, why in sorted(refused.items())]
+                self._notes[topic.target] += restore_settings.remedies(self._unset(topic.target))
+        if any(self._unset(name) for name in self._refused):
+            return  # it stays VERIFIED: the same command sets what is left
         keys = [
             marks.task_key(self._plan.hash, topic.source.topic_id, items[0].key.partition)
             for topic in self._plan.topics
@@ -452,6 +467,11 @@ class _Run:
         ]
         self._charge.say(State.FINISHED, targets)
         self._tidy(keys)
+
+    def _unset(self, name: str) -> dict[str, str]:
+        """Return what the cluster refused of a target's settings that it can't be without."""
+        matters = restore_settings.decisive(self._options.topic_config)
+        return {key: why for key, why in self._refused.get(name, {}).items() if key in matters}
 
     def _tidy(self, keys: Sequence[str]) -> None:
         """Do what is left to do for a restore that has ended well. What goes wrong here does not make it a failure."""
@@ -477,7 +497,12 @@ class _Run:
     def _config_of(self, topic: TopicPlan) -> Mapping[str, str]:
         if topic.appended_to is not None:
             return restore_append.config_after(topic, self._charge.before.get(topic.target, {}))
-        return topic.loading_config() if self._options.keep_load_config else topic.source.config
+        loading = topic.loading_config()
+        if self._options.keep_load_config:
+            return loading
+        refused = self._refused.get(topic.target, {})
+        left = {key: loading[key] for key in loading.keys() & refused.keys()}
+        return {key: value for key, value in topic.source.config.items() if key not in refused} | left
 
     def _report(self, topic: TopicPlan, loaded: Sequence[Loaded]) -> TopicReport:
         mine = tuple(sorted((i for i in loaded if i.target == topic.target), key=lambda item: item.partition))
@@ -498,6 +523,7 @@ class _Run:
             partitions=mine,
             config=self._config_of(topic),
             notes=tuple(notes),
+            unset=self._unset(topic.target),
         )
 
 

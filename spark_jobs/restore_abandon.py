@@ -7,10 +7,12 @@ knows that nobody needs it.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from backup_avro.errors import ConfigError, RefusedError
@@ -23,6 +25,7 @@ from spark_jobs.restore_rivals import short, unfinished
 from spark_jobs.restore_target import Target
 
 _FENCES_AT_ONCE: Final = 8
+_LOOK_S: Final = 0.5
 _SHORTEST: Final = 8
 
 
@@ -74,7 +77,11 @@ def abandon(target: Target, name: str, tell: Callable[[str], None] = lambda _: N
     state = replace(begun, run=str(uuid.uuid4()))
     restore_words.say(target, begun, state)
     tell(f"restore {short(state.plan)}: ending what up to {sum(1 for _ in state.tasks)} tasks may have open")
-    fence_all(target.props, [state])
+    try:
+        fence_all(target.props, [state])
+    except BaseException:
+        tell(f"restore {short(state.plan)} is not given up yet; the same command, given again, goes on with that")
+        raise
     found = _what_is_known(target, tell)
     # One without an id was about to be made.
     looked = target.look(state.targets)
@@ -147,12 +154,47 @@ def put_back_again(target: Target, before: Mapping[str, Mapping[str, str]]) -> N
 
 
 def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
-    """Fence all producers of these plans' tasks, and end their transactions. Raises as `produce.fence`."""
+    """Fence all producers of these plans' tasks, and end their transactions.
+
+    Raises as `produce.fence`, with the first that fails, and KeyboardInterrupt, and waits then for none that is under
+    way: each may take minutes where a broker is away, and there may be thousands.
+    """
     ids = [
         restore_plan.transactional_id(state.plan, topic_id, number)
         for state in states
         for topic_id, number in state.tasks
     ]
-    with ThreadPoolExecutor(_FENCES_AT_ONCE, thread_name_prefix="fence") as pool:
-        for done in [pool.submit(fence, props, name) for name in ids]:
-            done.result()
+    left: SimpleQueue[str] = SimpleQueue()
+    for name in ids:
+        left.put(name)
+    ended: SimpleQueue[Exception | None] = SimpleQueue()
+    stop = threading.Event()
+
+    def work() -> None:
+        with suppress(Empty):
+            while not stop.is_set():
+                name = left.get_nowait()
+                try:
+                    fence(props, name)
+                except Exception as error:  # noqa: BLE001 - raised where they are waited for
+                    stop.set()
+                    ended.put(error)
+                else:
+                    ended.put(None)
+
+    for number in range(min(_FENCES_AT_ONCE, len(ids))):
+        threading.Thread(target=work, name=f"fence-{number}", daemon=True).start()
+    try:
+        for _ in ids:
+            error = _next(ended)
+            if error is not None:
+                raise error
+    finally:
+        stop.set()
+
+
+def _next(ended: SimpleQueue[Exception | None]) -> Exception | None:
+    """Wait for the next; a signal that another thread gets is noticed only between two looks."""
+    while True:
+        with suppress(Empty):
+            return ended.get(timeout=_LOOK_S)

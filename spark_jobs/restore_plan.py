@@ -37,6 +37,9 @@ LOADING: Final[Mapping[str, str]] = {
     "segment.ms": _LONG_MAX,
     "compression.type": "producer",
 }
+POLICY: Final = "cleanup.policy"
+#: What deletes records under a policy that has `delete`.
+RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 _MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 #: Brokers' default of it.
 _USUAL_LIMIT: Final = 1_048_588
@@ -622,6 +625,7 @@ def _describe_topic(topic: TopicPlan, target: TargetTopic | None, now: int) -> d
                 "tombstones": sum(piece.part.tombstones for piece in item.slices),
                 "bytes": sum(piece.part.end - piece.part.start for piece in item.slices),
                 "end": item.end,
+                "expiredBelow": item.expired,
                 "generations": list(item.generations),
             }
             for item in topic.partitions

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from backup_avro.errors import RefusedError, TandemError
+from backup_avro.errors import ConfigError, RefusedError, TandemError
 from sink.chain.reader import ChainReader
 from sink.encryption.objects import require_keys
-from sink.source.errors import ClusterRequestError
+from sink.source.errors import ClusterDeniedError, ClusterRequestError
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_fit, restore_plan, restore_rivals
+from spark_jobs import restore_append, restore_fit, restore_plan, restore_rivals, restore_settings
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
@@ -25,8 +25,8 @@ class Prepared:
 
     `found` is what earlier restores left. `resumes` is the state of this very plan, if a run of it did not end,
     `displaces` those of other plans that did not end, wanted the same topics and are given up. `present`: records that
-    are loaded already. `configs` are the targets' own settings where they are put back at the end. `refused` says why
-    it may not be done.
+    are loaded already. `configs` are the targets' own settings where they are put back at the end. `left_out` are
+    recorded settings that the cluster does not take. `refused` says why it may not be done.
     """
 
     plan: RestorePlan
@@ -36,6 +36,7 @@ class Prepared:
     displaces: tuple[PlanState, ...]
     present: int
     configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: restore_settings.Refusals = field(default_factory=dict)
     refused: TandemError | None = None
 
     def warnings(self) -> list[str]:
@@ -43,6 +44,7 @@ class Prepared:
         found = self.plan.warnings()
         if self.plan.append:
             found += restore_append.warnings(self.plan, self.targets)
+        found += restore_settings.warnings(self.left_out)
         return found + restore_rivals.warnings(self.plan, self.displaces)
 
 
@@ -53,8 +55,8 @@ def prepare(
 
     If a run of the same restore did not end, its plan is made anew from the chain entries that it rested on, so that it
     is resumed even though the backup has grown. Raises RefusedError if the target holds anything else, unless that is
-    appended to, and what the cluster says to topics that are to be created; who wants to `only_look` gets the plan with
-    the reason instead.
+    appended to, ConfigError for settings that the cluster would not take in the end, and what it says to topics that
+    are to be created; who wants to `only_look` gets the plan with the reason instead.
     """
     # Before the logs' ends are: what it speaks of lies below them.
     found = target.progress(settled=False)
@@ -98,7 +100,7 @@ def prepare(
             refuse_if_cut(found, again, targets)
             restore_rivals.refuse(others, again, targets)
             restore_rivals.refuse_if_mixed(found, others, targets)
-            return Prepared(
+            resumed = Prepared(
                 plan=again,
                 targets=targets,
                 found=found,
@@ -107,15 +109,8 @@ def prepare(
                 present=sum(item.records for item in present(found, again, targets)),
                 configs=configs,
             )
-    refused: TandemError | None = None
-    try:
-        _refuse(found, plan, targets, rivals)
-        _ask(target, plan, options, targets)
-    except (RefusedError, ClusterRequestError) as error:
-        if not only_look:
-            raise
-        refused = error
-    return Prepared(
+            return _asked(target, resumed, options, lambda: None, only_look=only_look)
+    begun = Prepared(
         plan=plan,
         targets=targets,
         found=found,
@@ -123,17 +118,35 @@ def prepare(
         displaces=tuple(state for state in rivals if state.plan != plan.hash),
         present=0,
         configs=configs,
-        refused=refused,
     )
+    return _asked(target, begun, options, lambda: _refuse(found, plan, targets, rivals), only_look=only_look)
 
 
-def _ask(target: Target, plan: RestorePlan, options: Options, targets: Mapping[str, TargetTopic]) -> None:
-    """Ask the cluster whether it would create the topics that are missing."""
+def _asked(
+    target: Target, prepared: Prepared, options: Options, refuse: Callable[[], None], *, only_look: bool
+) -> Prepared:
+    """Return it with what the cluster says to the topics as they are to be, after `refuse` has raised nothing."""
+    try:
+        refuse()
+        return replace(prepared, left_out=_ask(target, prepared, options))
+    except (RefusedError, ConfigError, ClusterRequestError, ClusterDeniedError) as error:
+        if not only_look:
+            raise
+        return replace(prepared, refused=error)
+
+
+def _ask(target: Target, prepared: Prepared, options: Options) -> restore_settings.Refusals:
+    """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
+    marks.refuse_unless_kept(target.admin)
+    plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
+    if plan.append and resumes:
+        return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]
-    if missing:
-        brokers = target.brokers()
-        for topic in missing:
-            target.would_create(topic, replication_factor=replicas(topic, options, brokers))
+    brokers = target.brokers() if missing else 0
+    wanted = {topic.target: replicas(topic, options, brokers) for topic in missing}
+    for topic in missing:
+        target.would_create(topic, replication_factor=wanted[topic.target])
+    return restore_settings.ask(target, plan, options, targets, wanted)
 
 
 def _refuse(
@@ -245,7 +258,7 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
         if state is not None and key not in state.objects and reader.store.head(key) is None:
             raise RefusedError(
                 f"{key} was merged into another object and deleted since this was planned",
-                remedy="plan again; a target that was begun must be deleted first",
+                remedy=f"plan again; {_let_go(plan)}",
             )
     for item in (item for topic in plan.topics for item in topic.partitions):
         for number in item.generations:
@@ -253,8 +266,17 @@ def refuse_if_clearing(reader: ChainReader | ConnectorReader, plan: RestorePlan)
             if state is None or not state.usable(item.key):
                 raise RefusedError(
                     f"generation {number} is being cleared",
-                    remedy="plan again: a newer generation is complete; a target that was begun must be deleted first",
+                    remedy=f"plan again: a newer generation is complete; {_let_go(plan)}",
                 )
+
+
+def _let_go(plan: RestorePlan) -> str:
+    """Say what has to become of a run that has begun, before another plan may take its place."""
+    if plan.append:
+        return (
+            f"a run that was begun must be given up first: `tandem restore abandon {restore_rivals.short(plan.hash)}`"
+        )
+    return "a target that was begun must be deleted first"
 
 
 def describe(prepared: Prepared, *, now: int, took: Estimate) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
@@ -15,7 +15,7 @@ from sink.source.cluster import EARLIEST, LATEST, ClusterAdmin
 from sink.source.errors import ClusterRequestError, ClusterUnreachableError
 from spark_jobs import progress as marks
 from spark_jobs.progress import Progress, View
-from spark_jobs.restore_plan import TargetTopic, TopicPlan
+from spark_jobs.restore_plan import POLICY, RETENTION, TargetTopic, TopicPlan
 
 _VISIBLE_S: Final = 60.0
 _BROKERS_S: Final = 30.0
@@ -92,6 +92,32 @@ class Target:
             only_ask=True,
         )
 
+    def would_take(
+        self, plan: TopicPlan, changes: Mapping[str, str | None], *, replication_factor: int
+    ) -> dict[str, str]:
+        """Return which of these settings the cluster would refuse the target, and why; nothing is changed.
+
+        `replication_factor` is that of a topic which is to be created, 0 of one that is there.
+        """
+
+        def ask(some: Mapping[str, str | None]) -> str | None:
+            try:
+                if replication_factor:
+                    self.admin.create_topic(
+                        plan.target,
+                        partitions=plan.count,
+                        replication_factor=replication_factor,
+                        config={key: value for key, value in some.items() if value is not None},
+                        only_ask=True,
+                    )
+                else:
+                    self.admin.alter_config(plan.target, some, only_ask=True)
+            except ClusterRequestError as error:
+                return str(error.args[0])
+            return None
+
+        return _blamed(changes, ask)
+
     def make_ready(self, plan: TopicPlan, existing: TargetTopic | None, *, replication_factor: int) -> None:
         """Create the topic, or prepare the empty one that is there, for loading."""
         config = plan.loading_config()
@@ -116,20 +142,48 @@ class Target:
         return len(leaders) == plan.count and min(leaders) >= 0
 
     def set_config(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Set a topic's config; return the keys that the cluster refuses, with the reason."""
+        """Set a topic's config; return the keys that the cluster refuses, with the reason.
+
+        Retention comes after the policy, and not without it: under the policy `delete`, which topics are loaded with,
+        the retention of a compacted topic would delete its records.
+        """
         try:
             self.admin.alter_config(topic, changes)
         except ClusterRequestError:
-            # One bad key spoils all. One by one, and again: some are refused as long as another one is as it is.
-            left = dict(changes)
-            while True:
-                refused = {}
-                for key, value in sorted(left.items()):
-                    try:
-                        self.admin.alter_config(topic, {key: value})
-                    except ClusterRequestError as error:
-                        refused[key] = str(error.args[0])
-                if len(refused) in {0, len(left)}:
-                    return refused
-                left = {key: changes[key] for key in refused}
+            # One bad key spoils all.
+            retention = {key: changes[key] for key in RETENTION & changes.keys()}
+            refused = self._set_one_by_one(topic, {key: changes[key] for key in changes.keys() - RETENTION})
+            if POLICY in refused:
+                why = f"it was left as it is, because {POLICY} could not be set"
+                return refused | dict.fromkeys(sorted(retention), why)
+            return refused | self._set_one_by_one(topic, retention)
         return {}
+
+    def _set_one_by_one(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set what the cluster takes, and again: some are refused as long as another one is as it is."""
+        left = dict(changes)
+        while True:
+            refused = {}
+            for key, value in sorted(left.items()):
+                try:
+                    self.admin.alter_config(topic, {key: value})
+                except ClusterRequestError as error:
+                    refused[key] = str(error.args[0])
+            if len(refused) in {0, len(left)}:
+                return refused
+            left = {key: changes[key] for key in refused}
+
+
+def _blamed(changes: Mapping[str, str | None], ask: Callable[[Mapping[str, str | None]], str | None]) -> dict[str, str]:
+    """Return the settings for which all of them together are refused, and why; `ask` says why some would be.
+
+    Those that are refused alone; or else those without which the others would be taken; or else all of them.
+    """
+    together = ask(changes)
+    if together is None:
+        return {}
+    alone = {key: why for key, value in sorted(changes.items()) if (why := ask({key: value})) is not None}
+    if alone:
+        return alone
+    spoilers = [key for key in sorted(changes) if ask({k: v for k, v in changes.items() if k != key}) is None]
+    return dict.fromkeys(spoilers or sorted(changes), together)

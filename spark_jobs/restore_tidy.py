@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
 from sink.source.errors import ClusterDeniedError
 from spark_jobs import progress as marks
 from spark_jobs import restore_words
+from spark_jobs.progress import PlanState
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_words import OvertakenError
 
@@ -18,17 +20,36 @@ _AT_ONCE: Final = 20
 
 
 def tidy(target: Target, *, now: int) -> None:
-    """Forget restores that ended days ago and whose topics are all gone. `now` is ms since the epoch.
+    """Forget restores of which nothing was heard for days and whose topics are all gone. `now` is ms since the epoch.
 
-    Who may not see the topics of others forgets nothing. Raises what else the cluster says.
+    Those that did not end too: nobody can go on with them. Who may not see the topics of others forgets nothing. Raises
+    what else the cluster says.
     """
-    ended = [state for state in target.plans().plans.values() if not state.unfinished and state.at < now - _KEPT_MS]
+    old = [state for state in target.plans().plans.values() if state.at < now - _KEPT_MS]
     try:
-        there = {info.topic_id for info in target.admin.topics({name for state in ended for name in state.targets})}
+        there = {info.name: info.topic_id for info in target.admin.topics({n for state in old for n in state.targets})}
     except ClusterDeniedError:
         return
-    for state in [state for state in ended if not state.concerns(there)][:_AT_ONCE]:
-        keys = (marks.task_key(state.plan, topic_id, number) for topic_id, number in state.tasks)
-        with suppress(OvertakenError):  # it was begun again
-            restore_words.forget(target, state)
-            marks.forget_tasks(target.props, state, keys)
+    for state in [state for state in old if _gone(state, there)][:_AT_ONCE]:
+        _forget(target, state)
+
+
+def forget_unfinished(target: Target, topics: Collection[str]) -> None:
+    """Forget restores into some of these topics, and no others, that did not end. The topics are deleted."""
+    if not marks.partitions(target.admin):
+        return
+    for state in target.plans().plans.values():
+        if state.unfinished and state.targets.keys() <= set(topics):
+            _forget(target, state)
+
+
+def _gone(state: PlanState, there: Mapping[str, str]) -> bool:
+    """Whether there is none of its topics any more; of those that it was about to make, only the names are known."""
+    return all(name not in there or topic_id not in {there[name], ""} for name, topic_id in state.targets.items())
+
+
+def _forget(target: Target, state: PlanState) -> None:
+    keys = (marks.task_key(state.plan, topic_id, number) for topic_id, number in state.tasks)
+    with suppress(OvertakenError):  # it was begun again
+        restore_words.forget(target, state)
+        marks.forget_tasks(target.props, state, keys)

@@ -15,7 +15,7 @@ from backup_avro.errors import RefusedError
 from spark_jobs import progress as marks
 from spark_jobs import restore_plan
 from spark_jobs.produce import BatchProducer, fence
-from spark_jobs.progress import PlanState
+from spark_jobs.progress import PlanState, Progress
 from spark_jobs.restore_rivals import short
 from spark_jobs.restore_target import Target
 
@@ -31,7 +31,11 @@ def say(target: Target, before: PlanState | None, word: PlanState) -> None:
 
 def refuse_if_overtaken(target: Target, plan: str, words: Collection[PlanState | None]) -> None:
     """Raise OvertakenError if the last thing that was said of a plan is none of `words`."""
-    if target.plans().plans.get(plan) not in words:
+    _refuse_unless_last(target.plans(), plan, words)
+
+
+def _refuse_unless_last(now: Progress, plan: str, words: Collection[PlanState | None]) -> None:
+    if now.plans.get(plan) not in words:
         raise OvertakenError(
             f"another run of restore {short(plan)} has gone on with it, ended it or given it up meanwhile",
             remedy="`tandem restore list` shows what has become of it",
@@ -45,12 +49,16 @@ def forget(target: Target, last: PlanState) -> None:
 
 def _swap(target: Target, plan: str, before: PlanState | None, word: PlanState | None) -> None:
     def speak(producer: BatchProducer) -> None:
+        now = target.plans()
         # A try that nobody knows the outcome of may have said it.
-        refuse_if_overtaken(target, plan, [before, word])
+        _refuse_unless_last(now, plan, [before, word])
+        said = [(plan, None)] if word is None else marks.records_of(word)
+        # Only after the word that does not need them.
+        over = [(key, None) for key in now.parts_of(plan) if all(key != name for name, _ in said)]
         producer.know(marks.TOPIC)
         producer.begin()
-        value = None if word is None else marks.encode_state(word)
-        producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=plan.encode(), value=value)
+        for key, value in (*said, *over):
+            producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=key.encode(), value=value)
         producer.commit()
 
     fence(target.props, restore_plan.plans_transactional_id(plan), speak)

@@ -134,6 +134,22 @@ def doubts(
     removed = dict.fromkeys(item.topic.name for item in partitions if item.topic.removed)
     found += [f"{name} was deleted from the cluster; this is its last backup" for name in removed]
     found += [f"{item.topic.name}-{item.key.partition}: {item.warning}" for item in partitions if item.warning]
+    return found + _expired(partitions)
+
+
+def _expired(partitions: Iterable[PartitionSelection]) -> list[str]:
+    """Name the topics of which the backup has let go what may have been there: by age or size, so mostly the oldest."""
+    lost: dict[str, list[PartitionSelection]] = {}
+    for item in partitions:
+        if item.expired is not None:
+            lost.setdefault(item.topic.name, []).append(item)
+    found = []
+    for name, items in lost.items():
+        more = f" and of {len(items) - 1} more partitions" if len(items) > 1 else ""
+        found.append(
+            f"{name}: `tandem retention` has let go of records since that this state may have held (of partition "
+            f"{items[0].key.partition} below offset {items[0].expired}{more}): it is not all that was there then"
+        )
     return found
 
 

@@ -65,7 +65,7 @@ class Known:
 
 def as_of(past: Generation, state: PastState, now: Generation) -> AsOf:
     """Picture a generation as of a moment, from its chain up to then, what there was then, and its chain up to now."""
-    there = with_objects_of(past, now)
+    there = with_objects_of(past, now, since=state.seq)
     read = {key: _position(there, key, end) for key, end in state.offsets.items()}
     unread = {key: _unread(past.positions[key]) for key in state.incomplete}
     alive = living(past.topics)

@@ -248,6 +248,17 @@ class Horizon:
     offsets: dict[PartitionKey, int]
 
 
+class Expired(NamedTuple):
+    """What a janitor let go of a partition whose topic's policy is `delete`: records below `offset`, exclusive.
+
+    Not all that was below it need be gone: whole objects go, by the times in them. `seq` is the last REWRITE that let
+    some go: moments before that may have held them.
+    """
+
+    offset: int
+    seq: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
     """What OPEN fixes for a generation's whole life. `sync` is the sync marker of all its objects (32 hex digits)."""

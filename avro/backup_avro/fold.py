@@ -16,6 +16,7 @@ from backup_avro.chain import (
     Claim,
     Clearing,
     Entry,
+    Expired,
     GroupOffset,
     Horizon,
     Kind,
@@ -28,7 +29,7 @@ from backup_avro.chain import (
     Topic,
 )
 from backup_avro.errors import DamagedError
-from backup_avro.snapshot import is_state, load_state
+from backup_avro.snapshot import EXPIRED, is_state, load_state
 
 _HOLDER_ONLY = frozenset(
     {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
@@ -84,6 +85,10 @@ class Generation:
     """The entry that is the oldest moment, 0 if nothing was swept."""
     fence: int = 0
     """The latest entry that fenced janitors off, 0 if none did."""
+    expired: dict[PartitionKey, Expired] = field(default_factory=dict)
+    """What has been let go for its age or size, of topics whose policy is `delete`."""
+    missing: dict[PartitionKey, int] = field(default_factory=dict)
+    """Of a picture of a moment: below these offsets some of what there was may have expired since."""
     moments: list[Moment] = field(default_factory=list)
     completed_at: int | None = None
     completed_seq: int | None = None
@@ -231,6 +236,7 @@ class Generation:
             replaced=dict(self.replaced),
             taints=dict(self.taints),
             horizons=dict(self.horizons),
+            expired=dict(self.expired),
             moments=list(self.moments),
         )
 
@@ -270,6 +276,8 @@ class Generation:
         self.snapshot = entry.snapshot
         for topic in entry.topics:
             self.topics[topic.topic_id] = topic
+        if entry.replaced and not entry.objects and entry.horizon is None:
+            self._apply_expiry(entry)
         for item in entry.objects:
             self.objects[item.key] = item
         for key in entry.replaced:
@@ -320,10 +328,21 @@ class Generation:
                 self.skews = {key: position.skew for key, position in self.positions.items()}
                 self.heads = (0, self.heads[1])
                 self.heads_skew = None
+                assert entry.folded is not None
+                if EXPIRED not in entry.folded:
+                    self.expired = {}
             case Kind.REWRITE:
                 self._apply_sweep(entry)
             case _:  # TAINTED: `apply` has taken all that it says
                 pass
+
+    def _apply_expiry(self, entry: Entry) -> None:
+        """Keep what a REWRITE takes out that puts nothing in its place and names no horizon: it has expired."""
+        for name in entry.replaced:
+            for part in self.objects[name].parts:
+                if self.counts(part):
+                    before = self.expired.get(part.key, Expired(0, 0))
+                    self.expired[part.key] = Expired(max(part.last + 1, before.offset), entry.seq)
 
     def _apply_sweep(self, entry: Entry) -> None:
         if entry.horizon is not None:

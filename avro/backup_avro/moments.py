@@ -20,9 +20,13 @@ from backup_avro.selection import restorable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastState:
-    """What there was as of `at` (ms by the store's clock); `incomplete` had not been read through by then."""
+    """What there was as of `at` (ms by the store's clock); `incomplete` had not been read through by then.
+
+    `seq` is the last moment's entry up to then.
+    """
 
     at: int
+    seq: int
     offsets: Mapping[PartitionKey, int]
     incomplete: tuple[PartitionKey, ...]
 
@@ -135,6 +139,7 @@ def past_state(past: Generation) -> PastState:
     }
     return PastState(
         at=at,
+        seq=past.moments[-1].seq if past.moments else past.seq,
         offsets=offsets,
         incomplete=tuple(sorted(key for key in past.positions if key.topic_id in alive and key not in offsets)),
     )
@@ -156,7 +161,7 @@ def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) 
             ends |= {key: max(end, ends[key]) for key, end in mark.offsets.items() if key in ends}
     if reached is None:
         return None
-    state = PastState(at=reached, offsets=ends, incomplete=before.incomplete)
+    state = PastState(at=reached, seq=before.seq, offsets=ends, incomplete=before.incomplete)
     positions = {
         key: replace(position, log_start=past.positions[key].log_start)
         for key, position in later.positions.items()
@@ -171,14 +176,20 @@ def living(topics: Mapping[str, Topic]) -> frozenset[str]:
     return frozenset(by_name.values())
 
 
-def with_objects_of(past: Generation, now: Generation) -> Generation:
-    """Return `past` with the objects that hold its records now, and with what can't be read any more."""
+def with_objects_of(past: Generation, now: Generation, *, since: int | None = None) -> Generation:
+    """Return `past` with the objects that hold its records now, and with what can't be read any more.
+
+    What has expired after entry `since`, None: after what `past` has come to, may have been there then.
+    """
+    last = past.seq if since is None else since
     return replace(
         past,
         objects=now.objects,
         replaced=now.replaced,
         horizons=now.horizons,
         horizon_seq=now.horizon_seq,
+        expired=now.expired,
+        missing={key: item.offset for key, item in now.expired.items() if item.seq > last},
         clearing=now.clearing,
         clearing_by=now.clearing_by,
         cleared=now.cleared,

@@ -50,6 +50,8 @@ class PartitionSelection:
     warning: str | None = None
     log_start_from: tuple[int, ...] = ()
     """Generations that nothing is taken from, but which alone know of this `log_start`."""
+    expired: int | None = None
+    """Below this offset records have expired that may have been there as of the state, None if none have."""
 
     @property
     def records(self) -> int:
@@ -240,12 +242,21 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
                 end=offset,
                 sound=min(piece.sound, offset),
                 warning=warning,
+                expired=_expired_below(piece, states, offset),
             )
         )
     if left:
         names = ", ".join(f"{topic}:{number}" for topic, number in sorted(left))
         raise ConfigError(f"--until names {names}, which is not restored", remedy="see --dry-run for what is")
     return replace(selection, partitions=tuple(partitions))
+
+
+def _expired_below(piece: PartitionSelection, states: Mapping[int, Generation], end: int) -> int | None:
+    """Return the same of a selection that ends lower: when its end was the log's is not known, so all that ever has."""
+    if end == piece.end:
+        return piece.expired
+    ever = (states[number].expired.get(piece.key) for number in piece.generations)
+    return _expired((item.offset for item in ever if item is not None), piece.log_start, end)
 
 
 def check_horizon(states: Iterable[Generation], key: PartitionKey, offset: int) -> None:
@@ -364,7 +375,16 @@ def _select_partition(
         generations=tuple(taken.used),
         warning="; ".join(taken.warnings) or None,
         log_start_from=tuple(number for number in known_by if number not in taken.used),
+        expired=_expired(
+            (g.missing.get(key, 0) for g in (chosen, *others) if g.number in taken.used), log_start, taken.end
+        ),
     )
+
+
+def _expired(offsets: Iterable[int], log_start: int, end: int) -> int | None:
+    """Return below which offset of [log_start, end) some of what was there has expired, None if nothing has."""
+    highest = min(max(offsets, default=0), end)
+    return highest if highest > max(log_start, 0) else None
 
 
 def _reach(other: Generation, key: PartitionKey, *, end: int, epoch: int, until: int | None) -> int | None:

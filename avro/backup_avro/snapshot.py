@@ -9,15 +9,16 @@ its skew.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from backup_avro.chain import Horizon, JsonObject, Kind
+from backup_avro.chain import Expired, Horizon, JsonObject, Kind, PartitionKey
 from backup_avro.chain_json import (
     Fields,
     canonical_value,
     dump_group,
     dump_horizon,
     dump_object,
+    dump_offsets,
     dump_opening,
     dump_positions,
     dump_taint,
@@ -25,6 +26,7 @@ from backup_avro.chain_json import (
     load_group,
     load_horizon,
     load_object,
+    load_offsets,
     load_opening,
     load_positions,
     load_taint,
@@ -35,7 +37,9 @@ from backup_avro.errors import DamagedError
 if TYPE_CHECKING:
     from backup_avro.fold import Generation
 
-_OBJECTS = "objects"
+_OBJECTS: Final = "objects"
+#: What the first releases did not keep: who begins with a SNAPSHOT without it does not know what had expired.
+EXPIRED: Final = "expired"
 
 
 def dump_state(state: Generation) -> JsonObject:
@@ -45,12 +49,14 @@ def dump_state(state: Generation) -> JsonObject:
 
 def is_state(document: JsonObject, state: Generation) -> bool:
     """Whether `document` is what `dump_state` returns. The objects, most of it by far, are compared one by one."""
-    objects = document.get(_OBJECTS)
+    objects, frame = document.get(_OBJECTS), _frame(state)
+    if EXPIRED not in document:
+        frame.pop(EXPIRED, None)
     return (
         isinstance(objects, list)
         and len(objects) == len(state.objects)
         and all(found == dump_object(item) for found, item in zip(objects, state.objects.values(), strict=True))
-        and {name: value for name, value in document.items() if name != _OBJECTS} == _frame(state)
+        and {name: value for name, value in document.items() if name != _OBJECTS} == frame
     )
 
 
@@ -88,6 +94,11 @@ def _frame(state: Generation) -> JsonObject:
         document["horizon"] = dump_horizon(Horizon(seq=state.horizon_seq, offsets=state.horizons))
     if state.fence:
         document["fence"] = state.fence
+    if state.expired:
+        document[EXPIRED] = {
+            "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
+            "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
+        }
     return document
 
 
@@ -97,6 +108,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     positions = load_positions(fields.take("positions", dict), where)
     completed = fields.take("completed", list, None)
     horizon = fields.take("horizon", dict, None)
+    expired = fields.take(EXPIRED, dict, {})
     found: dict[str, Any] = {
         "opening": load_opening(fields.take("opening", dict), where),
         "positions": positions,
@@ -114,6 +126,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),
         "fence": fields.take("fence", int, 0),
+        "expired": _expired(expired, where) if expired else {},
     }
     fields.end()
     if completed is not None:
@@ -122,6 +135,16 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         swept = load_horizon(horizon, where)
         found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
     return found
+
+
+def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
+    fields = Fields(document, f"{where}: expired")
+    offsets = load_offsets(fields.take("offsets", dict), where)
+    seqs = load_offsets(fields.take("seqs", dict), where)
+    fields.end()
+    if offsets.keys() != seqs.keys():
+        raise DamagedError(f"{where}: what has expired is not said of the same partitions twice")
+    return {key: Expired(offset=offset, seq=seqs[key]) for key, offset in offsets.items()}
 
 
 def _moment(document: object, where: str) -> tuple[int, int, Kind]:

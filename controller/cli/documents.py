@@ -392,6 +392,7 @@ class PlannedPartition(TypedDict):
     tombstones: int
     bytes: int
     end: int
+    expiredBelow: int | None
     generations: Sequence[int]
 
 
@@ -475,6 +476,7 @@ class RestoredTopic(TypedDict):
     records: int
     config: Mapping[str, str]
     notes: Sequence[str]
+    unset: Mapping[str, str]
     partitions: Sequence[RestoredPartition]
 
 

@@ -142,7 +142,7 @@ def _outcome(reader: ChainReader, done: Drilled, names: tuple[str, ...]) -> Outc
         by=asker(),
         clean=done.clean,
         what=_what(plan, names),
-        findings=len(done.report.mismatches),
+        findings=len(done.report.mismatches) + sum(len(topic.unset) for topic in done.report.topics),
         records=done.report.records,
         bytes=_size(plan),
         generations=plan.basis,

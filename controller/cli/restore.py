@@ -220,7 +220,7 @@ def restore(
 
     A run that was ended, by whatever, is resumed by giving the same command again: nothing is lost and nothing is
     there twice. Without --append a target that holds anything else is refused (exit code 5). Exit code 3: the target
-    is not what the backup is, or --expect-head names an entry that the bucket does not hold.
+    is not what the backup is, or did not get its config, or --expect-head names an entry that the bucket lacks.
     """
     if context.invoked_subcommand is not None:
         refuse_with({context.invoked_subcommand: layout is Layout.CONNECTOR})
@@ -320,7 +320,7 @@ def restore(
         output.note("interrupted")
         raise
     show_report(report, time.monotonic() - began, output_)
-    if report.mismatches:
+    if not report.ended:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
 

@@ -119,6 +119,7 @@ def show_report(report: Report, seconds: float, form: OutputFormat) -> None:
                 "records": topic.records,
                 "config": dict(topic.config),
                 "notes": topic.notes,
+                "unset": dict(topic.unset),
                 "partitions": [
                     {
                         "partition": item.partition,
@@ -205,6 +206,9 @@ def _report_tables(report: Report, seconds: float) -> Iterator[Table | str]:
         return
     rate = (report.records - report.resumed) / report.load_seconds if report.load_seconds else 0.0
     without = f" (left out: {report.left_out})" if report.left_out or report.plan.shape.selects else ""
+    yield from (
+        f"{topic.target} did not get {', '.join(sorted(topic.unset))}" for topic in report.topics if topic.unset
+    )
     yield (
         f"restored and verified {report.records} records{without} in {output.duration(seconds)} "
         f"(load {output.duration(report.load_seconds)}, {rate:.0f} records/s; "

@@ -187,7 +187,7 @@ def _operator(scope: Scope) -> Iterator[Acl]:
 
 def _loading(targets: Names) -> Iterator[Acl]:
     yield from targets.acls(Resource.TOPIC, "Read", "Write", "Create", "DescribeConfigs", "AlterConfigs")
-    yield _topic(PROGRESS, "Read", "Write", "Create")
+    yield _topic(PROGRESS, "Read", "Write", "Create", "DescribeConfigs")
     yield Acl(resource=Resource.GROUP, name=PROGRESS_GROUP, operations=("Describe",))
     yield Acl(resource=Resource.TRANSACTIONAL_ID, name=TRANSACTIONAL_ID_PREFIX, prefixed=True, operations=("Write",))
 

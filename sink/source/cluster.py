@@ -327,8 +327,11 @@ class ClusterAdmin:
         )
         self._result("delete", f"topic {name}", futures[name], deadline)
 
-    def alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set these keys of a topic's config, and drop those with None; all others stay as they are."""
+    def alter_config(self, name: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
+        """Set these keys of a topic's config, and drop those with None; all others stay as they are.
+
+        With `only_ask` nothing is changed: what the cluster would refuse is raised.
+        """
         if not changes:
             return
         deadline = self._deadline()
@@ -344,7 +347,7 @@ class ClusterAdmin:
         futures = self._sync(
             "change the config of",
             f"topic {name}",
-            lambda: self._admin.incremental_alter_configs([resource], **self._left(deadline)),
+            lambda: self._admin.incremental_alter_configs([resource], validate_only=only_ask, **self._left(deadline)),
         )
         self._result("change the config of", f"topic {name}", futures[resource], deadline)
 

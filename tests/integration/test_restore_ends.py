@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +12,7 @@ from test_restore import Case, CrashAt, CrashError, Do
 from test_restore import _backup as _backup_of_one
 from test_restore_append import _backup, _unfinished, case, live
 
-from backup_avro.errors import RefusedError
+from backup_avro.errors import ConfigError, RefusedError
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import ClusterRequestError, ClusterTransientError
 from spark_jobs import progress as marks
@@ -20,6 +21,7 @@ from spark_jobs.progress import LostEndError, State
 from spark_jobs.restore_abandon import abandon
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_plan import Naming, RestorePlan
+from spark_jobs.restore_prepare import prepare
 from spark_jobs.restore_words import OvertakenError
 
 if TYPE_CHECKING:
@@ -91,10 +93,10 @@ def test_a_setting_that_the_cluster_refuses_by_now(case: Case, live: str, monkey
     plan = _unfinished(case, live).plan
     alter = ClusterAdmin.alter_config
 
-    def strict(admin: ClusterAdmin, topic: str, changes: Change) -> None:
+    def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
         if changes.get("retention.ms") == "86400000":
             raise ClusterRequestError("a day is too long")
-        alter(admin, topic, changes)
+        alter(admin, topic, changes, only_ask=only_ask)
 
     monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
     done = abandon(case.target, plan)
@@ -143,7 +145,12 @@ def test_who_is_refused_before_he_has_changed_anything_changes_nothing(
     topic = make_topic(partitions=1)
     _backup_of_one(case, topic, count=20)
     changed: list[str] = []
-    monkeypatch.setattr(ClusterAdmin, "alter_config", lambda _, name, __: changed.append(name))
+
+    def change(_: ClusterAdmin, name: str, __: Change, *, only_ask: bool = False) -> None:
+        if not only_ask:
+            changed.append(name)
+
+    monkeypatch.setattr(ClusterAdmin, "alter_config", change)
 
     monkeypatch.setattr(restore_rivals, "refuse_if_met", lambda *_: _raise(RefusedError("began at the same time")))
     with pytest.raises(RefusedError, match="at the same time"):
@@ -175,3 +182,53 @@ def test_ended_while_topics_are_made(case: Case, topic_name: str, monkeypatch: p
     assert abandon(case.target, state.plan).stay == (target,)
     assert case.restore(options).mismatches == ()
     assert marks.TOPIC not in case.target.look([target])
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_config_that_the_cluster_would_refuse_is_found_first(
+    case: Case, topic_name: str, make_topic: TopicMaker, existing: bool
+) -> None:
+    """Nothing is created or changed, and a dry run says it too."""
+    _backup_of_one(case, topic_name, count=20)
+    target = make_topic(partitions=1) if existing else f"{topic_name}.restored"
+    options = Options(naming=Naming(only=target), topic_config={"cleanup.policy": "compcat", "retention.ms": "1"})
+    before, config = case.states(), case.target.set_on([target]) if existing else {}
+    with pytest.raises(ConfigError, match=f"topic {target} cleanup.policy=compcat: .*compcat.*mend --topic-config"):
+        case.restore(options)
+    assert case.states() == before
+    assert case.target.set_on([target] if existing else []) == config
+    assert case.target.look([target]).keys() == ({target} if existing else set())
+    refused = prepare(case.reader, case.target, options, only_look=True).refused
+    assert isinstance(refused, ConfigError)
+
+
+def test_a_policy_that_the_cluster_refuses_in_the_end(
+    case: Case, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing expires, the report says what is missing, and the same command goes on with another setting."""
+    _backup_of_one(case, topic_name, count=20, **{"cleanup.policy": "compact", "retention.ms": "1000"})
+    target = f"{topic_name}.restored"
+    alter = ClusterAdmin.alter_config
+
+    def strict(admin: ClusterAdmin, topic: str, changes: Change, *, only_ask: bool = False) -> None:
+        if changes.get("cleanup.policy") == "compact" and not only_ask:
+            raise ClusterRequestError("compaction is not for everybody")
+        alter(admin, topic, changes, only_ask=only_ask)
+
+    monkeypatch.setattr(ClusterAdmin, "alter_config", strict)
+    options = Options(naming=Naming(only=target))
+    report = case.restore(options)
+    now = case.target.set_on([target])[target]
+    assert (now["cleanup.policy"], now["retention.ms"], now["retention.bytes"]) == ("delete", "-1", "-1")
+    [topic] = report.topics
+    assert (report.mismatches, report.ended, report.records) == ((), False, 20)
+    assert topic.unset.keys() == {"cleanup.policy", "retention.ms", "retention.bytes"}
+    assert any("give the command again" in note for note in topic.notes)
+    assert (topic.config["cleanup.policy"], topic.config["retention.ms"]) == ("delete", "-1")
+    assert _unfinished(case, target).state is State.VERIFIED
+    monkeypatch.undo()
+    again = case.restore(replace(options, topic_config={"cleanup.policy": "compact,delete", "retention.ms": "-1"}))
+    assert (again.ended, again.resumed) == (True, 20)
+    assert case.target.set_on([target])[target]["cleanup.policy"] == "compact,delete"
+    [state] = [state for state in case.states() if target in state.targets]
+    assert state.state is State.FINISHED

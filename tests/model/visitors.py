@@ -76,7 +76,7 @@ class Visitors:
         # A grace time lies between a REWRITE and the deletion; nothing that was replaced is gone so soon.
         store = SimpleNamespace(head=lambda key: key)
         reader = SimpleNamespace(refresh=lambda **_: list(states), store=store)
-        plan = SimpleNamespace(topics=[SimpleNamespace(partitions=items)])
+        plan = SimpleNamespace(topics=[SimpleNamespace(partitions=items)], append=False)
         try:
             production.refuse_if_clearing(cast("Any", reader), cast("Any", plan))
         except RefusedError:

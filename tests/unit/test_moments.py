@@ -606,8 +606,11 @@ def test_what_was_swept_between_the_plan_and_the_pins_is_seen(store: MemoryStore
     made = plan_of(reader, Options())
     refuse_if_clearing(reader, made)
     past._merge()
-    with pytest.raises(RefusedError, match="was merged into another object and deleted since this was planned"):
+    with pytest.raises(RefusedError, match=r"merged into another object and deleted since this was planned.*delete"):
         refuse_if_clearing(reader, made)
+    with pytest.raises(RefusedError, match=f"given up first: `tandem restore abandon {made.hash[:16]}`") as refused:
+        refuse_if_clearing(reader, replace(made, append=True))
+    assert "must be deleted" not in str(refused.value), "others write to what is appended to"
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from old_files import avro, put, rows, sink_key
 from backup_avro.connector import Reading
 from backup_avro.errors import RefusedError
 from sink.object_store import StoreSettings
+from sink.source.errors import UnknownTopicError
 from spark_jobs import restore_file
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState, Progress, State, decode_state, encode_state
@@ -105,6 +106,15 @@ class Cluster:
         self.topics = topics
         self.states = states
 
+    @property
+    def admin(self) -> Cluster:
+        """Itself."""
+        return self
+
+    def config(self, names: Iterable[str], *, defaults: Iterable[str]) -> dict[str, dict[str, str]]:
+        """No restore has come here yet."""
+        raise UnknownTopicError(f"{list(names)}, {list(defaults)}")
+
     def progress(self, *, settled: bool) -> Progress:
         """What restores have noted."""
         del settled
@@ -120,6 +130,13 @@ class Cluster:
 
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
         """It would."""
+
+    def would_take(
+        self, plan: TopicPlan, changes: Mapping[str, str | None], *, replication_factor: int
+    ) -> dict[str, str]:
+        """All of it."""
+        del plan, changes, replication_factor
+        return {}
 
 
 def prepared(root: Path, cluster: Cluster) -> Prepared:
@@ -178,3 +195,16 @@ def test_a_plan_in_a_file_keeps_what_the_user_said(plan: RestorePlan) -> None:
     assert restore_file.decode(restore_file.encode(plan, options), "x", pair="connector").topic_config == {
         "cleanup.policy": "delete"
     }
+
+
+def test_a_cluster_where_the_progress_would_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is touched; a dry run has the plan, and the reason."""
+    put(tmp_path, sink_key("orders", 0, 0), avro(rows("orders", 0, range(3))))
+    cluster = Cluster({})
+    monkeypatch.setattr(Cluster, "config", lambda *_, **__: {"_tandem_restore_progress": {"cleanup.policy": "delete"}})
+    with pytest.raises(RefusedError, match=r"_tandem_restore_progress on the target has cleanup\.policy=delete"):
+        prepared(tmp_path, cluster)
+    address = StoreAddress(root=tmp_path.as_uri(), settings=StoreSettings(), connector=Reading())
+    options = Options(naming=Naming(suffix=".r"))
+    looked = prepare(ConnectorReader(address), cluster, options, only_look=True)  # type: ignore[arg-type]  # as above
+    assert (looked.plan.records, type(looked.refused)) == (3, RefusedError)

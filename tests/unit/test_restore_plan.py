@@ -351,6 +351,7 @@ def test_the_document(store: ObjectStore) -> None:
         "tombstones": 5,
         "bytes": part.end - part.start,
         "end": 40,
+        "expiredBelow": None,
         "generations": [1],
     }
     assert topic["configDifferences"] == {

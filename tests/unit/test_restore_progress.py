@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -11,9 +11,11 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import TopicPartition
 
-from backup_avro.errors import DamagedError, ExitCode
+from backup_avro.errors import DamagedError, ExitCode, RefusedError
 from controller.cli.main import run
+from sink.source.errors import ClusterDeniedError, UnknownTopicError
 from spark_jobs import progress as marks
+from spark_jobs import restore_tidy, restore_words
 from spark_jobs.offset_map import Row
 from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress
 from spark_jobs.restore_target import Target
@@ -260,3 +262,142 @@ def test_what_is_noted_is_the_last_record() -> None:
         progress.note(key, b"")
         progress.note(key, None)
         assert progress == Progress()
+
+
+def _large(run: str = "run-1") -> PlanState:
+    names = [f"a-topic-with-a-name-of-usual-length-{number:05}" for number in range(14_000)]
+    return replace(_STATE, run=run, targets=dict.fromkeys(names, "id" * 11), sources=dict.fromkeys(names, 1))
+
+
+def test_a_word_about_very_many_topics() -> None:
+    """It is cut into records that brokers take, and counts when all of it was read, in whatever state of the topic."""
+    records = marks.records_of(_large())
+    assert len(marks.encode_state(_large())) > 1_048_588
+    assert max(len(value) for _, value in records) <= 512 * 1024
+    assert records[-1][0] == "abc"
+    progress = Progress()
+    for key, value in records:
+        progress.put_together()
+        assert progress.plans == {}
+        progress.take(key, value)
+    progress.put_together()
+    assert progress.plans == {"abc": _large()}
+    later = marks.records_of(_large("run-2"))
+    assert not dict(later).keys() & dict(records).keys() - {"abc"}
+    for key, value in later:
+        progress.take(key, value)
+    assert sorted(progress.parts_of("abc")) == sorted(key for key, _ in records + later if key != "abc")
+    for key in progress.parts_of("abc"):
+        if key not in dict(later):
+            progress.take(key, None)
+    progress.put_together()
+    assert progress.plans == {"abc": _large("run-2")}
+    progress.take("abc", marks.encode_state(_STATE))
+    progress.put_together()
+    assert progress.plans == {"abc": _STATE}
+    progress.take(*later[-1])
+    progress.take("abc", None)
+    progress.put_together()
+    assert (progress.plans, progress.parts_of("abd")) == ({}, [])
+
+
+def test_a_word_that_lacks_a_part_is_not_believed() -> None:
+    """Nor one whose parts are not what it names, whatever number of them it says there are."""
+    records = marks.records_of(_large())
+    named = json.loads(records[-1][1])
+    missing = [item for item in records if item is not records[1]]
+    changed = [(records[0][0], b"x"), *records[1:]]
+    many = [
+        *records[:-1],
+        ("abc", json.dumps({**named, "parts": 2**62}, sort_keys=True, separators=(",", ":")).encode()),
+    ]
+    for wrong in (missing, changed, many):
+        progress = Progress()
+        for key, value in wrong:
+            progress.take(key, value)
+        with pytest.raises(DamagedError, match="key abc: what it says lies in"):
+            progress.put_together()
+        progress.put_together(strict=False)
+        assert (progress.plans, list(progress.damaged)) == ({}, ["abc"]), "who only looks names it"
+
+
+def test_a_small_word_is_one_record() -> None:
+    """As the first release wrote it."""
+    assert marks.records_of(_STATE) == [("abc", marks.encode_state(_STATE))]
+
+
+class Policies:
+    """A cluster as far as its topics' policies are asked for."""
+
+    def __init__(self, answer: Mapping[str, str] | Exception) -> None:
+        self._answer = answer
+
+    def config(self, names: list[str], *, defaults: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """What takes effect."""
+        assert (names, list(defaults)) == ([marks.TOPIC], ["cleanup.policy"])
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return {marks.TOPIC: self._answer}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_progress_that_would_expire_is_refused(policy: str) -> None:
+    """The topic is named, and what mends it."""
+    with pytest.raises(RefusedError, match=rf"{marks.TOPIC}.*cleanup.policy={policy}.*kafka-configs"):
+        marks.refuse_unless_kept(Policies({"cleanup.policy": policy}))  # type: ignore[arg-type]  # a double
+
+
+@pytest.mark.parametrize("answer", [{"cleanup.policy": "compact"}, UnknownTopicError("x"), ClusterDeniedError("x")])
+def test_progress_that_stays_is_taken(answer: Mapping[str, str] | Exception) -> None:
+    """As is what is still to be made, and what may not be asked for."""
+    marks.refuse_unless_kept(Policies(answer))  # type: ignore[arg-type]  # a double
+
+
+class Words:
+    """A target of which old restores are known; `topics`: name -> id."""
+
+    props: Mapping[str, str] = {}
+
+    def __init__(self, topics: Mapping[str, str], *states: PlanState) -> None:
+        self._topics = topics
+        self._states = {state.plan: state for state in states}
+        self.admin = self
+
+    def plans(self) -> Progress:
+        """All of them."""
+        return Progress(plans=dict(self._states))
+
+    def topics(self, names: Iterable[str]) -> list[SimpleNamespace]:
+        """Those that there are."""
+        there = [
+            SimpleNamespace(name=name, topic_id=self._topics[name], partitions=[0])
+            for name in names
+            if name in self._topics
+        ]
+        return sorted(there, key=lambda info: info.name)
+
+
+def test_what_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Restores of days ago whose topics are gone, also those that did not end; those of failed drills at once."""
+    gone: list[str] = []
+    tasks: list[str] = []
+    monkeypatch.setattr(restore_words, "forget", lambda _, state: gone.append(state.plan))
+    monkeypatch.setattr(marks, "forget_tasks", lambda *known: tasks.extend(known[-1]))
+    day = 86_400_000
+    states = [
+        replace(_STATE, plan="ended", state=State.FINISHED, targets={"a": "1"}),
+        replace(_STATE, plan="began", state=State.LOADING, targets={"a": "1"}),
+        replace(_STATE, plan="about to make it", state=State.BEGUN, targets={"c": ""}),
+        replace(_STATE, plan="made it, perhaps", state=State.BEGUN, targets={"b": ""}),
+        replace(_STATE, plan="there", state=State.LOADING, targets={"b": "2", "a": "1"}),
+        replace(_STATE, plan="young", state=State.LOADING, targets={"a": "1"}, at=_STATE.at + day),
+    ]
+    target = Words({"b": "2", marks.TOPIC: "3"}, *states)
+    restore_tidy.tidy(target, now=_STATE.at + 7 * day + 1)  # type: ignore[arg-type]  # a double
+    assert gone == ["ended", "began", "about to make it"]
+    assert tasks == [marks.task_key(plan, "id-1", number) for plan in gone for number in range(3)]
+    gone.clear()
+    restore_tidy.forget_unfinished(target, ["a"])  # type: ignore[arg-type]  # a double
+    assert gone == ["began", "young"]
+    restore_tidy.forget_unfinished(Words({}, *states), ["a"])  # type: ignore[arg-type]  # a double
+    assert gone == ["began", "young"]

@@ -1,0 +1,51 @@
+"""What is said of a restore of very many topics, on a real broker with the limits that brokers have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.sandbox.kafka import KafkaServer
+from spark_jobs import progress as marks
+from spark_jobs import restore_words
+from spark_jobs.progress import PlanState, State
+from spark_jobs.restore_target import Target
+
+pytestmark = pytest.mark.integration
+
+_TOPICS = 14_000
+
+
+def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str) -> None:
+    """It is said, said anew, followed, and forgotten without a trace; no one record is larger than brokers take."""
+    target = Target({"bootstrap.servers": kafka.bootstrap})
+    marks.ensure_topic(target.admin, brokers=1)
+    names = [f"{topic_name}.of-usual-length.{number:05}" for number in range(_TOPICS)]
+    state = PlanState(
+        plan=topic_name.encode().hex(),
+        run="run-1",
+        state=State.BEGUN,
+        generation=1,
+        basis={1: 7},
+        targets=dict.fromkeys(names, ""),
+        sources={f"id-of-the-{name}": 1 for name in names},
+        merged=(),
+        at=0,
+        spread=16,
+    )
+    assert len(marks.encode_state(state)) > 1_048_588
+    restore_words.say(target, None, state)
+    assert target.plans().plans[state.plan] == state
+    loading = replace(state, state=State.LOADING, targets={name: f"id-on-the-target-{name}" for name in names})
+    restore_words.say(target, state, loading)
+    there = target.plans()
+    assert there.plans[state.plan] == loading
+    assert set(there.parts_of(state.plan)) == {key for key, _ in marks.records_of(loading)} - {state.plan}
+    assert target.progress(settled=True).plans[state.plan] == loading
+    with marks.following(target.props, marks.View.PLANS, partitions=[0], only="another") as other:
+        assert other.catch_up().parts == {}
+    restore_words.forget(target, loading)
+    there = target.plans()
+    assert state.plan not in there.plans
+    assert there.parts_of(state.plan) == []

@@ -1,0 +1,84 @@
+"""Fencing the tasks of restores: in threads, and whoever waits for them can be interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from spark_jobs import restore_abandon
+from spark_jobs.produce import ProduceError
+from spark_jobs.progress import PlanState, State
+from spark_jobs.restore_abandon import fence_all
+
+_STATE = PlanState(
+    plan="ab" * 32,
+    run="run-1",
+    state=State.LOADING,
+    generation=1,
+    basis={1: 1},
+    targets={"t": "id"},
+    sources={"id-1": 40},
+    merged=(),
+    at=0,
+)
+
+
+class Fences:
+    """Stands in for `produce.fence`. Each waits until it may `go`, but for the `failing` ones."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun: list[str] = []
+        self.failing: set[int] = set()
+
+    def __call__(self, props: object, name: str) -> None:
+        """Fence one."""
+        del props
+        self.begun.append(name)
+        if len(self.begun) - 1 in self.failing:
+            raise ProduceError("no answer")
+        self.go.wait(60)
+
+
+@pytest.fixture
+def fences(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fences]:
+    """A cluster whose transaction coordinators do not answer."""
+    found = Fences()
+    monkeypatch.setattr(restore_abandon, "fence", found)
+    yield found
+    found.go.set()
+
+
+def test_all_are_fenced(fences: Fences) -> None:
+    """Each once, of all plans."""
+    fences.go.set()
+    fence_all({}, [_STATE, _STATE])
+    assert len(fences.begun) == 80
+    assert len(set(fences.begun)) == 40
+    fence_all({}, [])
+
+
+def test_whoever_waits_can_be_interrupted(fences: Fences) -> None:
+    """At once, whatever is under way; and nothing more is begun."""
+    threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        fence_all({}, [_STATE])
+    assert time.monotonic() - began < 10
+    fences.go.set()
+    time.sleep(0.2)
+    assert len(fences.begun) == 8
+
+
+def test_the_first_that_fails_is_the_last_that_is_waited_for(fences: Fences) -> None:
+    """Where a broker is away each takes minutes."""
+    fences.failing = {3}
+    began = time.monotonic()
+    with pytest.raises(ProduceError, match="no answer"):
+        fence_all({}, [_STATE])
+    assert time.monotonic() - began < 10
+    assert len(fences.begun) <= 8

@@ -1,0 +1,162 @@
+"""The settings that targets have in the end: what is refused before anything is touched, and what comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
+
+from backup_avro.errors import ConfigError
+from sink.chain.reader import ChainReader
+from sink.source.errors import ClusterRequestError
+from spark_jobs import restore_settings
+from spark_jobs.restore_choice import Options, plan_of
+from spark_jobs.restore_fit import fitted
+from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, shaped
+from spark_jobs.restore_shape import NOTHING
+from spark_jobs.restore_target import Target
+
+Settings = Mapping[str, str | None]
+
+
+@dataclass(slots=True)
+class Admin:
+    """A cluster that refuses what `objection` objects to. `asked` and `config`: topic -> settings."""
+
+    objection: Callable[[Settings], str | None]
+    asked: list[tuple[str, Settings]] = field(default_factory=list)
+    config_: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def create_topic(self, name: str, *, config: Mapping[str, str], only_ask: bool, **_: int) -> None:
+        """Only ask."""
+        assert only_ask
+        self._object(name, config)
+
+    def alter_config(self, name: str, changes: Settings, *, only_ask: bool = False) -> None:
+        """Change settings as brokers do: all or none."""
+        self._object(name, {**self.config_.get(name, {}), **changes})
+        if not only_ask:
+            now = {**self.config_.get(name, {}), **changes}
+            self.config_[name] = {key: value for key, value in now.items() if value is not None}
+
+    def config(self, names: Iterable[str], *, defaults: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What was set."""
+        assert not list(defaults)
+        return {name: self.config_.get(name, {}) for name in names}
+
+    def _object(self, name: str, settings: Settings) -> None:
+        self.asked.append((name, dict(settings)))
+        why = self.objection(settings)
+        if why is not None:
+            raise ClusterRequestError(why, remedy="see the broker's log")
+
+
+def _target(admin: Admin) -> Target:
+    found = Target.__new__(Target)
+    found.props = {}
+    found.admin = admin  # type: ignore[assignment]  # it does what is needed here
+    return found
+
+
+def _policies(settings: Settings) -> str | None:
+    policy = settings.get("cleanup.policy")
+    if policy not in {None, "compact", "delete"}:
+        return f"no policy: {policy}"
+    return "unknown: nonsense" if "nonsense" in settings else None
+
+
+@pytest.fixture
+def plan() -> RestorePlan:
+    """Of the topic `t`, compacted, with a retention that would matter if it were not."""
+    store = MemoryStore()
+    config = {"cleanup.policy": "compact", "retention.ms": "1000", "nonsense": "1"}
+    backup = Backup.claim(store, topics=[TopicSpec("t", config=config)])
+    backup.commit(records("t", 0, range(5)))
+    backup.complete()
+    return plan_of(ChainReader(store, PAIR), Options())
+
+
+_EXISTING = TargetTopic(name="t", topic_id="id-t", replication_factor=1, config={}, starts={0: 0}, ends={0: 0})
+
+
+def _ask(admin: Admin, plan: RestorePlan, options: Options, *, existing: bool) -> restore_settings.Refusals:
+    targets = {"t": _EXISTING} if existing else {}
+    made = fitted(plan, targets, {}, config=options.topic_config, partitions=None, repartitions=False)
+    return restore_settings.ask(_target(admin), made, options, targets, {} if existing else {"t": 1})
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_what_the_user_gave_is_refused_before_anything_is_touched(plan: RestorePlan, existing: bool) -> None:
+    """Topic, setting, reason and remedy are named; nothing was changed."""
+    admin = Admin(_policies)
+    with pytest.raises(ConfigError, match=r"topic t cleanup\.policy=compcat: no policy: compcat") as refused:
+        _ask(admin, plan, Options(topic_config={"cleanup.policy": "compcat"}), existing=existing)
+    assert refused.value.remedy == "mend --topic-config"
+    assert admin.config_ == {}
+    _ask(admin, plan, Options(topic_config={"cleanup.policy": "compcat"}, keep_load_config=True), existing=existing)
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_what_was_recorded(plan: RestorePlan, existing: bool) -> None:
+    """What another make of cluster does not know is left out and named; what decides on records stops the restore."""
+    admin = Admin(_policies)
+    left_out = _ask(admin, plan, Options(), existing=existing)
+    assert left_out == {"t": {"nonsense": "unknown: nonsense"}}
+    assert restore_settings.warnings(left_out) == ["t will not get nonsense as it was recorded: unknown: nonsense"]
+    never = Admin(lambda settings: "too short" if settings.get("retention.ms") == "1000" else None)
+    with pytest.raises(ConfigError, match=r"retention\.ms=1000: too short \(say with --topic-config.*keep-load-config"):
+        _ask(never, plan, Options(), existing=existing)
+    assert _ask(never, plan, Options(topic_config={"retention.ms": "2000"}), existing=existing) == {}
+
+
+def test_what_is_refused_together(plan: RestorePlan) -> None:
+    """Named is what spoils it; where no single setting does, all of them."""
+    both = Admin(lambda s: "both" if s.get("cleanup.policy") == "compact" and s.get("retention.ms") else None)
+    with pytest.raises(ConfigError, match=r"cleanup\.policy=compact: both; retention\.ms=1000: both"):
+        _ask(both, plan, Options(), existing=False)
+    [topic] = plan.topics
+    changes, _ = topic.recorded_changes(1)
+    many = Admin(lambda s: "too many" if sum(value is not None for value in s.values()) > 1 else None)
+    assert _target(many).would_take(topic, changes, replication_factor=1).keys() == changes.keys()
+
+
+def test_topics_that_are_added_to(plan: RestorePlan) -> None:
+    """What they get meanwhile and what they get back is asked for too."""
+    made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
+    targets = {"t": _EXISTING}
+    admin = Admin(lambda _: None, config_={"t": {"retention.ms": "7"}})
+    assert restore_settings.ask(_target(admin), made, Options(append=True), targets, {}) == {}
+    assert [settings["retention.ms"] for _, settings in admin.asked] == ["-1", "7"]
+    lag = Admin(lambda s: "a policy" if s.get("min.compaction.lag.ms") else None)
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms=\d+: a policy"):
+        restore_settings.ask(_target(lag), made, Options(append=True), targets, {})
+
+
+def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None:
+    """As it was loaded, with `delete`, the retention of a compacted topic would delete its records."""
+    [topic] = plan.topics
+    changes, _ = topic.recorded_changes(1)
+    admin = Admin(lambda s: "no" if s.get("cleanup.policy") == "compact" else None, config_={"t": dict(LOADING)})
+    refused = _target(admin).set_config("t", changes)
+    assert refused == {
+        "cleanup.policy": "no",
+        "retention.bytes": "it was left as it is, because cleanup.policy could not be set",
+        "retention.ms": "it was left as it is, because cleanup.policy could not be set",
+    }
+    assert {key: admin.config_["t"][key] for key in refused} == {key: LOADING[key] for key in refused}
+    assert "segment.ms" not in admin.config_["t"], "all else was set"
+    known = Admin(_policies, config_={"t": dict(LOADING)})
+    assert _target(known).set_config("t", changes) == {"nonsense": "unknown: nonsense"}
+    assert (known.config_["t"]["cleanup.policy"], known.config_["t"]["retention.ms"]) == ("compact", "1000")
+
+
+def test_what_to_do_about_it() -> None:
+    """Only of what decides on records it is said that none expires."""
+    assert restore_settings.remedies({}) == []
+    [text] = restore_settings.remedies({"cleanup.policy": "no", "segment.ms": "no"})
+    assert "none expires as long as cleanup.policy could not be set" in text
+    [text] = restore_settings.remedies({"segment.ms": "no"})
+    assert "expires" not in text
