@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
 from backup_avro.selection import PartitionSelection
@@ -384,12 +385,15 @@ class _Run:
             for expected in [tuple(put.get((name, number), ()))]
         ]
         spark, maps = self._spark.sparkContext, restore_check.map_tasks(tasks, self._address)
-        checks = spark.parallelize(tasks, len(tasks))
         if not maps:
-            return _sound(checks.mapPartitions(_check_all).collect())
-        # One task's rows belong to many checks. Task n is all of partition n, and so is what was found for it.
-        found = spark.parallelize(maps, len(maps)).mapPartitions(_stretches_all).partitionBy(len(tasks), int)
-        return _sound(checks.zip(found.values().glom()).mapPartitions(_check_shared).collect())
+            return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect())
+        # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without
+        # what it logs in with, since Spark may keep on disks what it sends.
+        bare = [replace(task, cluster=Cluster(props={})) for task in tasks]
+        given: list[MapTask | tuple[int, CheckTask]] = [*maps, *enumerate(bare)]
+        slices = min(len(maps), _SLICES * spark.defaultParallelism)
+        sent = spark.parallelize(given, slices).mapPartitions(_scattered).partitionBy(len(tasks), int).values()
+        return _sound(sent.mapPartitions(partial(_check_shared, self._cluster)).collect())
 
     def _leave_record(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> None:
         """Put what was restored, and how that was proven, beside its offset map. What is there already stays."""
@@ -589,18 +593,37 @@ def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
             yield _Failed(error=error)
 
 
-def _stretches_all(tasks: Iterable[MapTask]) -> Iterator[tuple[int, Stretch | _Failed]]:
-    for task in tasks:
+#: So many parts for each core has what is small and quickly done.
+_SLICES: Final = 4
+
+
+def _scattered(
+    given: Iterable[MapTask | tuple[int, CheckTask]],
+) -> Iterator[tuple[int, CheckTask | Stretch | _Failed]]:
+    """Yield what belongs to each check, under its number: the check itself, and the rows of the maps."""
+    for item in given:
+        if not isinstance(item, MapTask):
+            yield item
+            continue
         try:
-            yield from restore_check.stretches(task)
+            yield from restore_check.stretches(item)
         except (PermanentError, TimedOutError) as error:
-            yield min(task.shares.values())[0], _Failed(error=error)
+            yield min(item.shares.values())[0], _Failed(error=error)
 
 
-def _check_shared(tasks: Iterable[tuple[CheckTask, Sequence[Stretch | _Failed]]]) -> Iterator[Checked | _Failed]:
-    for task, found in tasks:
-        failed = [item for item in found if isinstance(item, _Failed)]
-        yield from failed or _check_all([task], [item for item in found if isinstance(item, Stretch)])
+def _check_shared(cluster: Cluster, found: Iterable[CheckTask | Stretch | _Failed]) -> Iterator[Checked | _Failed]:
+    """Carry out the one check of a partition."""
+    tasks: list[CheckTask] = []
+    failed: list[_Failed] = []
+    written: list[Stretch] = []
+    for item in found:
+        if isinstance(item, CheckTask):
+            tasks.append(replace(item, cluster=cluster))
+        elif isinstance(item, Stretch):
+            written.append(item)
+        else:
+            failed.append(item)
+    yield from failed or _check_all(tasks, written)
 
 
 def _check_all(tasks: Iterable[CheckTask], written: Sequence[Stretch] = ()) -> Iterator[Checked | _Failed]:

@@ -188,9 +188,7 @@ def roll_back(
         raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
     found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
     for note in reversed(notes):
-        if (names is None and note.execution < notes[-1].execution) or (
-            names is not None and set(names) <= found.keys()
-        ):
+        if note.execution < notes[-1].execution if names is None else set(names) <= found.keys():
             break
         key = note.key(record.pair, record.id)
         before = group_plan.decode_snapshot(store.get(key), key)
