@@ -238,10 +238,12 @@ def reading_of(
         topic, found, name = item.rpartition("=")
         if not name or (found and not topic):
             raise ConfigError(f"{place}instance {item!r} is neither NAME nor TOPIC=NAME", remedy="correct it")
-        if found:
-            single[topic] = name
-        else:
+        if not found:
             every.add(name)
+        elif single.setdefault(topic, name) != name:
+            raise ConfigError(
+                f"{place}instance names {single[topic]} and {name} for {topic}", remedy="name one: a copy is whole"
+            )
     if len(every) > 1:
         raise ConfigError(
             f"{place}instance names {' and '.join(sorted(every))} for all topics", remedy="name one, or TOPIC=NAME"

@@ -30,6 +30,7 @@ TARGET = ("--target-bootstrap-servers", "localhost:1")
         (("restore", *ROOT, *TARGET, "--pair", "x"), "--pair goes without --layout connector"),
         (("restore", *ROOT, *TARGET, "--prefer", "larger"), "Invalid value for '--prefer'"),
         (("restore", *ROOT, *TARGET, "--instance", "a", "--instance", "b"), "--instance names a and b for all topics"),
+        (("restore", *ROOT, *TARGET, "--instance", "t=a", "--instance", "t=b"), "--instance names a and b for t"),
         (("restore", *ROOT, *TARGET, "--instance", "=b"), "--instance '=b' is neither NAME nor TOPIC=NAME"),
         (("restore", *ROOT, *TARGET, "--topic-config", "compact"), "--topic-config 'compact' is not KEY=VALUE"),
         (("restore", "--root", "file:///x", "--pair", "x", *TARGET, "--empty-as-null"), "--empty-as-null goes with"),
