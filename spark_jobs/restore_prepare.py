@@ -97,7 +97,9 @@ def prepare(
         made = names == targets.keys()
         if again is not None and made and state.targets == {name: item.topic_id for name, item in targets.items()}:
             others = tuple(other for other in rivals if other is not state)
-            refuse_if_cut(found, again, targets)
+            # What is verified may have its retention already, while another topic waits for its own.
+            if state.state is not State.VERIFIED:
+                refuse_if_cut(found, again, targets)
             restore_rivals.refuse(others, again, targets)
             restore_rivals.refuse_if_mixed(found, others, targets)
             resumed = Prepared(

@@ -15,7 +15,7 @@ from sink.object_store import StoreSettings
 from sink.source.errors import UnknownTopicError
 from spark_jobs import restore_file
 from spark_jobs.connector import ConnectorReader
-from spark_jobs.progress import PlanState, Progress, State, decode_state, encode_state
+from spark_jobs.progress import PlanState, Progress, State, Strand, TaskProgress, decode_state, encode_state
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_fit import fitted, own_settings
@@ -102,9 +102,12 @@ def test_topics_that_a_run_made_have_none_of_their_own(plan: RestorePlan) -> Non
 class Cluster:
     """A target cluster, as far as planning looks at it."""
 
-    def __init__(self, topics: Mapping[str, TargetTopic], *states: PlanState) -> None:
+    def __init__(
+        self, topics: Mapping[str, TargetTopic], *states: PlanState, tasks: Iterable[TaskProgress] = ()
+    ) -> None:
         self.topics = topics
         self.states = states
+        self.tasks = tasks
 
     @property
     def admin(self) -> Cluster:
@@ -118,7 +121,7 @@ class Cluster:
     def progress(self, *, settled: bool) -> Progress:
         """What restores have noted."""
         del settled
-        return Progress(plans={item.plan: item for item in self.states})
+        return Progress(plans={item.plan: item for item in self.states}, tasks={item.key: item for item in self.tasks})
 
     def look(self, names: Iterable[str]) -> dict[str, TargetTopic]:
         """Those of the topics that exist."""
@@ -162,6 +165,47 @@ def test_a_run_that_ended_before_it_made_its_topics_is_begun_anew(tmp_path: Path
     assert (resumed.resumes, resumed.displaces, resumed.configs) == (whole, (), {"orders.r": OWN})
     configs = {topic.target: dict(topic.source.config) for topic in resumed.plan.topics}
     assert configs == {"orders.r": OWN, "users.r": {"cleanup.policy": "compact"}}
+
+
+@pytest.mark.parametrize("stands", [State.LOADING, State.VERIFIED])
+def test_what_is_verified_may_have_its_retention(stands: State, tmp_path: Path) -> None:
+    """The other topic's policy was refused, so the restore did not end: this one's first records may go meanwhile.
+
+    Before that no record may be missing of what an earlier run has written.
+    """
+    for topic in ("orders", "users"):
+        put(tmp_path, sink_key(topic, 0, 0), avro(rows(topic, 0, range(3))))
+    orders = target(1)
+    both = {**orders, "users.r": replace(orders["orders.r"], name="users.r", topic_id="two")}
+    both = {name: replace(item, ends={0: 5}) for name, item in both.items()}
+    made = prepared(tmp_path, Cluster({})).plan
+    known = {name: item.topic_id for name, item in both.items()}
+    noted = replace(state({}), plan=made.hash, state=stands, targets=known)
+    tasks = [
+        TaskProgress(
+            plan=made.hash,
+            topic_id=topic.source.topic_id,
+            task=0,
+            target=topic.target,
+            target_topic_id=known[topic.target],
+            next_offsets={0: 3},
+            strands={0: Strand(records=3, hash="0" * 64, first=0, last=2)},
+            tombstones=0,
+            null_keys=0,
+            left_out=0,
+            page=None,
+            rows=(),
+        )
+        for topic in made.topics
+    ]
+    cluster = Cluster(both, noted, tasks=tasks)
+    assert prepared(tmp_path, cluster).resumes == noted
+    both["orders.r"] = replace(both["orders.r"], starts={0: 2})
+    if stands is State.VERIFIED:
+        assert prepared(tmp_path, cluster).resumes == noted
+    else:
+        with pytest.raises(RefusedError, match=r"orders\.r-0 lost records that an earlier run"):
+            prepared(tmp_path, cluster)
 
 
 def test_recorded_topics_keep_their_partitions_and_take_what_the_user_says(plan: RestorePlan) -> None:
