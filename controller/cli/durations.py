@@ -17,4 +17,4 @@ def span(option: str, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"{option} {text}: {error}", remedy="for example 90s, 15m or 7d") from None
+        raise ConfigError(f"{option} {text} {error}", remedy="for example 90s, 15m or 7d") from None

@@ -109,7 +109,7 @@ def test_wrong_durations_are_usage_errors(command: list[str], capsys: pytest.Cap
     """The option and the forms that it takes are named."""
     assert run(command) == 2
     text = capsys.readouterr().err
-    assert f"{command[-2]} soon: is not a duration; write" in text
+    assert f"{command[-2]} soon is not a duration; write" in text
 
 
 @pytest.mark.parametrize("command", ["status", "history", "failover", "coordination tail"])
