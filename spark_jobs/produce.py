@@ -265,10 +265,12 @@ def fence(
     then: Callable[[BatchProducer], None] = lambda _: None,
     *,
     timeout_s: float = 60.0,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Fence every producer of `transactional_id`, end its transaction, and do something in its place.
 
-    All of it is tried again until it comes to its end. Raises as `BatchProducer` and `then` do.
+    All of it is tried again until it comes to its end, or nobody waits for it any more: `given_up`. Raises as
+    `BatchProducer` and `then` do.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -277,7 +279,7 @@ def fence(
             producer.init_transactions()
             then(producer)
         except (ProduceError, FencedError):
-            if time.monotonic() > deadline:
+            if given_up() or time.monotonic() > deadline:
                 raise
         else:
             return

@@ -14,7 +14,8 @@ begins, and thousands of them would read the records of thousands each. When a p
 
 What is said of a plan of thousands of topics is larger than a record may be. It is cut into parts, `<plan hash>+<sum of
 all of it>+<number>`, that lie before the record of the plan, which only names them; the parts of what was said before
-are deleted after it. So whatever a reader has read to, and a cleaner cleaned to, all parts of the last word are there.
+are deleted after it. Each of these steps is committed before the next begins. So whatever a reader has read to, and a
+cleaner cleaned to, all parts of the last word are there. Parts that no word names are what a killed run has left.
 """
 
 from __future__ import annotations
@@ -377,7 +378,12 @@ class Progress:
         few = min(count, len(self.parts))
         whole = b"".join(self.parts.get(_part_key(plan, digest, number), b"") for number in range(few))
         if few < count or hashlib.sha256(whole).hexdigest() != digest:
-            raise DamagedError(f"{where}: what it says lies in {count} other records, and not all of them are there")
+            raise DamagedError(
+                f"{where}: what it says lies in {count} other records, and not all of them are there",
+                remedy="what that restore was doing is not known any more: when none into this cluster is at work, "
+                f"have it forgotten, with `echo 'KEY|' | kcat -P -b BROKER -t {TOPIC} -p {PLANS_PARTITION} -K '|' -Z`; "
+                "docs/restore.md says what then becomes of its topics",
+            )
         return decode_state(whole, where)
 
     def parts_of(self, plan: str) -> list[str]:
@@ -405,8 +411,8 @@ class View(Enum):
     PLANS = IsolationLevel.READ_UNCOMMITTED
     """The plans' records: they can be read whatever is open."""
 
-    COMMITTED = IsolationLevel.READ_COMMITTED
-    """All that is committed."""
+    TASKS = IsolationLevel.READ_COMMITTED
+    """The tasks' records, those that are committed."""
 
 
 class ProgressReader:
@@ -451,20 +457,30 @@ class ProgressReader:
     def catch_up(self, *, settled: bool = True) -> Progress:
         """Read on to what is the high watermark now; without `settled`, to what open transactions let through.
 
+        Of plans, on to a high watermark that was asked for when all below it had been read. What was said of one may be
+        replaced while this reads, above the end that it knows, and the cleaner may be here before it: then neither is
+        there below that end. A task's record is replaced by its own producer alone, which is fenced before this.
+
         Open transactions are waited for: fence those that nobody else will end. Raises LostEndError if one stays,
         TimedOutError if the broker is slow, ClusterTransientError, and DamagedError if strict.
         """
+        deadline = time.monotonic() + SETTLE_S
+        while self._read_on(deadline, settled=settled) and self._view is View.PLANS:
+            pass
+        self.progress.put_together(strict=self._strict)
+        return self.progress
+
+    def _read_on(self, deadline: float, *, settled: bool) -> bool:
+        """Read to where the partitions end now; return whether there was anything left."""
         places = [Place(TOPIC, number) for number in self._next]
         ends = self._admin.list_offsets({(TOPIC, number): LATEST for number in self._next}, read_committed=not settled)
-        deadline = time.monotonic() + SETTLE_S
-        for place in places:
-            end, _ = ends[place]
-            while self._next[place.partition] < end:
+        left = [place for place in places if self._next[place.partition] < ends[place][0]]
+        for place in left:
+            while self._next[place.partition] < ends[place][0]:
                 if time.monotonic() > deadline:
                     raise self._held_back(place)
                 self.poll(0.5)
-        self.progress.put_together(strict=self._strict)
-        return self.progress
+        return bool(left)
 
     def _held_back(self, place: Place) -> TimedOutError | LostEndError:
         """Return why a partition could not be read to its end in all the time in which brokers end transactions."""
@@ -502,7 +518,7 @@ class ProgressReader:
 
     def _take(self, message: Message) -> None:
         key = (message.key() or b"").decode("utf-8", "replace")
-        if self._only in {None, _plan_in(key)} and not ("/" in key and self._view is View.PLANS):
+        if self._only in {None, _plan_in(key)} and ("/" in key) is (self._view is View.TASKS):
             (self.progress.take if self._strict else self.progress.note)(key, message.value())
 
     def close(self) -> None:
@@ -590,7 +606,7 @@ def follow(
 
     Whoever is told sums over all tasks, so that is done now and then, not at each record.
     """
-    with following(props, View.COMMITTED, partitions=numbers, only=plan) as reader:
+    with following(props, View.TASKS, partitions=numbers, only=plan) as reader:
         told_at, news = time.monotonic(), False
         while not stopped():
             with suppress(TransientError, DamagedError):

@@ -157,7 +157,9 @@ def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
     """Fence all producers of these plans' tasks, and end their transactions.
 
     Raises as `produce.fence`, with the first that fails, and KeyboardInterrupt, and waits then for none that is under
-    way: each may take minutes where a broker is away, and there may be thousands.
+    way: each may take minutes where a broker is away, and there may be thousands. None is begun or tried again after
+    that, but up to eight that are under way may still come to their end: if such a plan is gone on with at once, they
+    may fence new tasks of it. Those then fail with FencedError, and the plan can be gone on with again.
     """
     ids = [
         restore_plan.transactional_id(state.plan, topic_id, number)
@@ -175,7 +177,7 @@ def fence_all(props: Mapping[str, Value], states: Iterable[PlanState]) -> None:
             while not stop.is_set():
                 name = left.get_nowait()
                 try:
-                    fence(props, name)
+                    fence(props, name, given_up=stop.is_set)
                 except Exception as error:  # noqa: BLE001 - raised where they are waited for
                     stop.set()
                     ended.put(error)

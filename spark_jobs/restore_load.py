@@ -129,7 +129,7 @@ class _Attempt:
     def _start(self) -> TaskProgress:
         task = self._task
         where = [task.progress_partition]
-        with marks.following(task.cluster.props, View.COMMITTED, partitions=where, only=task.plan) as follower:
+        with marks.following(task.cluster.props, View.TASKS, partitions=where, only=task.plan) as follower:
             found = follower.catch_up().tasks.get(task.key)
         if found is None or found.target_topic_id != task.target_topic_id:
             return nothing_yet(task)

@@ -68,10 +68,9 @@ class Target:
         numbers = marks.partitions(self.admin)
         if not numbers:
             return Progress()
-        with marks.following(self.props, View.COMMITTED, partitions=numbers, strict=strict) as all_:
-            plans, rest = self.plans(strict=strict), all_.catch_up(settled=settled)
-            damaged = {key: why for key, why in rest.damaged.items() if "/" in key}  # a plan's last word may be sound
-            return Progress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | damaged)
+        with marks.following(self.props, View.TASKS, partitions=numbers, strict=strict) as tasks:
+            plans, rest = self.plans(strict=strict), tasks.catch_up(settled=settled)
+            return Progress(plans=plans.plans, tasks=rest.tasks, damaged=plans.damaged | rest.damaged)
 
     def plans(self, *, strict: bool = True) -> Progress:
         """Return what there is of plans alone. The topic must be there. Raises DamagedError as `progress`."""

@@ -4,12 +4,15 @@ Tasks are fenced by their transactional ids; so is whoever speaks of a plan. To 
 id, which ends everybody who was about to speak, reads what was said last, and speaks if that is what he expects. A run
 that was taken over, ended or given up meanwhile finds out at its next word, which comes before each step that counts.
 
-Each word is true when it is sent. So readers need not wait until it is committed.
+Each word is true when it is sent. So readers need not wait until it is committed. That goes for words, not for what
+they need: the parts of one that lies in several records are committed before it is sent, and those of the word before
+are deleted when it is committed. A run may be killed anywhere, and of what it leaves open the broker's cleaner removes
+some records, in closed segments, while others stay where they can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from backup_avro.errors import RefusedError
 from spark_jobs import progress as marks
@@ -18,6 +21,9 @@ from spark_jobs.produce import BatchProducer, fence
 from spark_jobs.progress import PlanState, Progress
 from spark_jobs.restore_rivals import short
 from spark_jobs.restore_target import Target
+
+#: Key and value.
+Record = tuple[str, bytes | None]
 
 
 class OvertakenError(RefusedError):
@@ -52,13 +58,20 @@ def _swap(target: Target, plan: str, before: PlanState | None, word: PlanState |
         now = target.plans()
         # A try that nobody knows the outcome of may have said it.
         _refuse_unless_last(now, plan, [before, word])
-        said = [(plan, None)] if word is None else marks.records_of(word)
-        # Only after the word that does not need them.
-        over = [(key, None) for key in now.parts_of(plan) if all(key != name for name, _ in said)]
+        said: list[Record] = [(plan, None)] if word is None else [*marks.records_of(word)]
+        over: list[Record] = [(key, None) for key in now.parts_of(plan) if all(key != name for name, _ in said)]
         producer.know(marks.TOPIC)
-        producer.begin()
-        for key, value in (*said, *over):
-            producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=key.encode(), value=value)
-        producer.commit()
+        # Each rests on the one before it, and would outlive it if both were aborted together.
+        for records in (said[:-1], said[-1:], over):
+            _commit(producer, records)
 
     fence(target.props, restore_plan.plans_transactional_id(plan), speak)
+
+
+def _commit(producer: BatchProducer, records: Sequence[Record]) -> None:
+    if not records:
+        return
+    producer.begin()
+    for key, value in records:
+        producer.send(marks.TOPIC, marks.PLANS_PARTITION, key=key.encode(), value=value)
+    producer.commit()

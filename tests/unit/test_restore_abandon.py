@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
+from typing import ClassVar
 
 import pytest
 
-from spark_jobs import restore_abandon
+from spark_jobs import produce, restore_abandon
 from spark_jobs.produce import ProduceError
 from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_abandon import fence_all
@@ -33,11 +34,13 @@ class Fences:
     def __init__(self) -> None:
         self.go = threading.Event()
         self.begun: list[str] = []
+        self.given_up: list[Callable[[], bool]] = []
         self.failing: set[int] = set()
 
-    def __call__(self, props: object, name: str) -> None:
+    def __call__(self, props: object, name: str, *, given_up: Callable[[], bool]) -> None:
         """Fence one."""
         del props
+        self.given_up.append(given_up)
         self.begun.append(name)
         if len(self.begun) - 1 in self.failing:
             raise ProduceError("no answer")
@@ -59,6 +62,7 @@ def test_all_are_fenced(fences: Fences) -> None:
     fence_all({}, [_STATE, _STATE])
     assert len(fences.begun) == 80
     assert len(set(fences.begun)) == 40
+    assert fences.given_up[0](), "nobody waits any more"
     fence_all({}, [])
 
 
@@ -88,3 +92,29 @@ def test_the_first_that_fails_is_the_last_that_is_waited_for(fences: Fences) -> 
         fence_all({}, [_STATE])
     assert time.monotonic() - began < 30
     assert len(fences.begun) <= 8
+    assert all(given_up() for given_up in fences.given_up), "none is tried again"
+
+
+class Silent:
+    """Stands in for a producer whose transaction coordinator does not answer."""
+
+    tries: ClassVar[int] = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        Silent.tries += 1
+
+    def init_transactions(self) -> None:
+        """No answer."""
+        raise ProduceError("no answer")
+
+    def discard(self) -> None:
+        """Nothing is open."""
+
+
+def test_what_nobody_waits_for_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It might end what a later attempt has begun under the same id."""
+    monkeypatch.setattr(produce, "BatchProducer", Silent)
+    Silent.tries = 0
+    with pytest.raises(ProduceError, match="no answer"):
+        produce.fence({}, "id", given_up=lambda: Silent.tries == 3)
+    assert Silent.tries == 3

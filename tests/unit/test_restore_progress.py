@@ -248,6 +248,36 @@ def test_who_restores_does_not_pass_a_damaged_record_by() -> None:
         Target({"bootstrap.servers": "nowhere:1"}).progress(settled=False)
 
 
+class _Cleaned(_Consumer):
+    """Reads a topic in which a word was replaced after its end was asked for, and the one before was removed."""
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        """Read the first partition."""
+        assert [place.partition for place in places] == [marks.PLANS_PARTITION]
+        self._left = [
+            _Record(0, 1, "def", marks.encode_state(_OTHER)),
+            _Record(0, 2, "abc", marks.encode_state(replace(_STATE, state=State.FINISHED))),
+        ]
+
+
+def test_a_word_that_was_replaced_meanwhile_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither it nor the one in its place lies below the end that was asked for first."""
+    ends = [2, 3, 3]
+
+    class Admin(_Admin):
+        def list_offsets(self, asked: Mapping[tuple[str, int], int], *, read_committed: bool) -> dict[object, object]:
+            assert not read_committed
+            end = ends.pop(0)
+            return dict.fromkeys(asked, (end, -1))
+
+    monkeypatch.setattr("spark_jobs.progress.Consumer", _Cleaned)
+    monkeypatch.setattr("spark_jobs.progress.ClusterAdmin", Admin)
+    monkeypatch.setattr("spark_jobs.restore_target.ClusterAdmin", Admin)
+    plans = Target({"bootstrap.servers": "nowhere:1"}).plans().plans
+    assert {plan: state.state for plan, state in plans.items()} == {"abc": State.FINISHED, "def": State.LOADING}
+    assert ends == []
+
+
 def test_what_is_noted_is_the_last_record() -> None:
     """A later one that can be read, or that removes, ends the damage; a damaged one ends what was known."""
     progress = Progress()
@@ -315,10 +345,14 @@ def test_a_word_that_lacks_a_part_is_not_believed() -> None:
         progress = Progress()
         for key, value in wrong:
             progress.take(key, value)
-        with pytest.raises(DamagedError, match="key abc: what it says lies in"):
+        with pytest.raises(DamagedError, match=r"key abc: what it says lies in.*kcat -P .* -p 0 "):
             progress.put_together()
         progress.put_together(strict=False)
         assert (progress.plans, list(progress.damaged)) == ({}, ["abc"]), "who only looks names it"
+        progress.take(*wrong[-1])
+        progress.take("abc", None)
+        progress.put_together()
+        assert progress.plans == {}, "it can be forgotten"
 
 
 def test_a_small_word_is_one_record() -> None:
