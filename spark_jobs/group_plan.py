@@ -8,6 +8,7 @@ partition of the source. So nothing is passed over; what is read again is told.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -95,27 +96,33 @@ def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset
 
 
 def translate(
-    topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, rows: Rows, below: Below
+    topic: TopicRecord, committed: Mapping[str, Mapping[int, int]], *, count: int, rows: Rows, below: Below
 ) -> dict[str, dict[int, Place]]:
-    """Return where groups go on, by group and partition of the target. `committed`: what each had on the source.
+    """Return where groups go on, by group and partition of the target, which has `count` of them.
 
-    Partitions of the target into which nothing was put from a partition that the group had committed on are left out.
+    `committed`: what each group had on the source, at least one offset. Left out are partitions of the target into
+    which records were put, but none from a partition that the group had committed on. One into which nothing was put is
+    begun at its begin, which is the end of what was restored: by groups that had committed on the empty source
+    partition of its number, or, where the target has another number of partitions than the source, by all.
     The rows of each task are asked for once, however many groups there are, and those of one task at a time.
     """
     shared: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for task in topic.tasks:
-        for number in task.strands:
+        for number, strand in task.strands.items():
             shared[number] = shared.get(number, 0) + len(task.sources)
+            ends[number] = max(ends.get(number, 0), strand.last + 1)
     places: dict[str, dict[int, Place | None]] = {name: {} for name in committed}
+    wanted: dict[str, set[int]] = {name: set() for name in committed}
     for task in topic.tasks:
         if not task.strands:
-            for name, offsets in committed.items():
-                places[name] |= {source: Place(offset=0) for source in task.sources if source in offsets}
             continue
         firsts = _firsts(rows(task), committed, shared)
         for source in task.sources:
             for name, offsets in committed.items():
                 mine, at = places[name], offsets.get(source)
+                if at is not None:
+                    wanted[name] |= task.strands.keys()
                 for number in task.strands:
                     row = firsts.get((name, source, number))
                     if at is not None:
@@ -123,20 +130,19 @@ def translate(
                         mine[number] = _sooner(mine.get(number), found)
                     elif row is not None:
                         mine[number] = _sooner(mine.get(number), Place(offset=row.base))
+    untouched = set(range(count)) - shared.keys()
+    # Among another number of partitions, records of a key that a group has followed may come into any from now on.
+    renumbered = count != topic.partitions
+    if not renumbered:
+        untouched &= {source for task in topic.tasks if not task.strands for source in task.sources}
     return {
         name: {
-            number: _settled(place, end=_end(topic, number), shared=shared.get(number, 1) > 1)
-            for number, place in places[name].items()
-            if number in _wanted(topic, offsets)
+            number: _settled(places[name][number], end=ends[number], shared=shared[number] > 1)
+            for number in wanted[name]
         }
+        | dict.fromkeys(untouched if renumbered else untouched & offsets.keys(), Place(offset=0))
         for name, offsets in committed.items()
     }
-
-
-def _wanted(topic: TopicRecord, offsets: Mapping[int, int]) -> set[int]:
-    """Return the partitions of the target that get anything from where a group had committed, and the empty ones."""
-    wanted = {number for task in topic.tasks if offsets.keys() & set(task.sources) for number in task.strands}
-    return wanted | {number for task in topic.tasks if not task.strands for number in task.sources}
 
 
 def _firsts(
@@ -173,10 +179,6 @@ def _within(topic: TopicRecord, row: Row, committed: int, below: Below) -> Place
     )
 
 
-def _end(topic: TopicRecord, number: int) -> int:
-    return max((task.strands[number].last + 1 for task in topic.tasks if number in task.strands), default=0)
-
-
 def _sooner(known: Place | None, found: Place | None) -> Place | None:
     """Return the earlier of two places; None stands for what had been read to its end."""
     if known is None or found is None:
@@ -208,10 +210,11 @@ def moves(
 ) -> list[Move]:
     """Return what is to be set, topic by topic planned, in the order group, topic, partition.
 
-    `bounds`: log start and end of the target's partitions. `present`: what groups have committed on the target,
+    `bounds`: log start and end of all partitions of the targets. `present`: what groups have committed on the target,
     (group, topic, partition) -> offset.
     """
     groups = chosen(record, choice)
+    counts = Counter(name for name, _ in bounds)
     committed: dict[str, dict[str, dict[int, GroupOffset]]] = {}
     for name, items in groups.items():
         for item in items:
@@ -220,7 +223,7 @@ def moves(
     for topic in record.topics:
         of_topic = committed.get(topic.topic_id, {})
         offsets = {name: {number: item.offset for number, item in items.items()} for name, items in of_topic.items()}
-        for name, places in translate(topic, offsets, rows=rows, below=below).items():
+        for name, places in translate(topic, offsets, count=counts[topic.target], rows=rows, below=below).items():
             group = choice.target(name)
             for number, place in sorted(places.items()):
                 start, end = bounds[topic.target, number]

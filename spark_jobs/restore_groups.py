@@ -176,26 +176,36 @@ def _notes(store: ObjectStore, record: RestoreRecord) -> list[Note]:
 
 def roll_back(
     store: ObjectStore, record: RestoreRecord, groups: TargetGroups, names: Collection[str] | None = None
-) -> tuple[Before, ...]:
-    """Put back what groups had committed before they were set last, and forget that. Returns what it was.
+) -> tuple[tuple[Before, ...], dict[str, DamagedError]]:
+    """Put back what groups had committed before they were set last, and forget that.
+
+    Return what it was, and by key why notes can't be read that were passed over: with `names` only, those of the same
+    execution as the notes that were found, or of later ones. They stay.
 
     `names` None: the groups that were set by the last execution; else just these, as they are called on the target.
-    ConfigError if there is nothing to be taken back of any. Raises RefusedError for a group with members; groups before
-    it are back by then.
+    ConfigError if there is nothing to be taken back of any, DamagedError if that can't be told. Raises RefusedError for
+    a group with members; groups before it are back by then.
     """
     notes = _notes(store, record)
     if not notes:
         raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
     found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
+    damaged: dict[str, DamagedError] = {}
     for note in reversed(notes):
         if note.execution < notes[-1].execution if names is None else set(names) <= found.keys():
             break
         key = note.key(record.pair, record.id)
-        before = group_plan.decode_snapshot(store.get(key), key)
+        try:
+            before = group_plan.decode_snapshot(store.get(key), key)
+        except DamagedError as error:
+            if names is None:
+                raise
+            damaged[key] = error
+            continue
         found.setdefault(before[0].group, (note, before))
     unknown = sorted(set(names or ()) - found.keys())
     if unknown:
-        raise ConfigError(
+        raise next(iter(damaged.values()), None) or ConfigError(
             f"after restore {record.id} no offsets of group {unknown[0]} were set",
             remedy=f"those of {', '.join(sorted(found))} were; groups are named here as they are called on the target",
         )
@@ -203,7 +213,7 @@ def roll_back(
     for name, note, before in taken:
         groups.put_back(name, before)
         store.delete([note.key(record.pair, record.id)])
-    return tuple(item for _, _, before in taken for item in before)
+    return tuple(item for _, _, before in taken for item in before), damaged
 
 
 class _Counter:

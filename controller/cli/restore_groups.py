@@ -81,7 +81,13 @@ def groups(
     record = _record(store, name, restore)
     with TargetGroups(props) as admin:
         if rollback:
-            _show_rollback(record, job.roll_back(store, record, admin, wanted), output_)
+            before, damaged = job.roll_back(store, record, admin, wanted)
+            for error in damaged.values():
+                output.warn(
+                    f"{error}: it was passed over; a named group that it speaks of is back at what it had before it "
+                    "was set an earlier time"
+                )
+            _show_rollback(record, before, output_)
             return
         planned = job.plan(ChainReader(store, name), record, Target(props), admin, choice)
         note = job.carry_out(store, planned, admin, at=round(time.time() * 1000)) if execute else None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from backup_avro.chain import GroupOffset, PartitionKey
 from backup_avro.chain_json import unpack
@@ -19,7 +23,7 @@ _ID = "topic-id"
 
 
 def _strand(rows: Iterable[Row], target: int) -> Strand:
-    mine = sorted(row for row in rows if row.target == target)
+    mine = sorted((row for row in rows if row.target == target), key=lambda row: row.base)
     return Strand(records=sum(row.records for row in mine), hash="00" * 32, first=mine[0].base, last=mine[-1].end - 1)
 
 
@@ -59,7 +63,7 @@ class _Map:
 
     def places(self, **offsets: int) -> dict[int, Place]:
         committed = {int(name[1:]): offset for name, offset in offsets.items()}
-        return group_plan.translate(self.topic, {"g": committed}, rows=self.of, below=self.below)["g"]
+        return group_plan.translate(self.topic, {"g": committed}, count=4, rows=self.of, below=self.below)["g"]
 
 
 _PLAIN = _Map(
@@ -93,8 +97,110 @@ def test_a_partition_without_records_begins_at_its_begin() -> None:
     topic = TopicRecord(
         name="t", topic_id=_ID, partitions=2, target="t", target_topic_id="x", ends={}, tasks=(*it.topic.tasks, empty)
     )
-    found = group_plan.translate(topic, {"g": {1: 7}, "h": {0: 0}}, rows=it.of, below=it.below)
+    found = group_plan.translate(topic, {"g": {1: 7}, "h": {0: 0}}, count=2, rows=it.of, below=it.below)
     assert found == {"g": {1: Place(offset=0)}, "h": {0: Place(offset=0)}}
+
+
+def _renumbered(sources: int, rows: Sequence[Row], *, merged: bool = False) -> TopicRecord:
+    """A topic of so many partitions, one task for each or one for all; those without rows are empty."""
+    tasks = [tuple(range(sources))] if merged else [(number,) for number in range(sources)]
+    return TopicRecord(
+        name="orders",
+        topic_id=_ID,
+        partitions=sources,
+        target="orders.new",
+        target_topic_id="new-id",
+        ends={},
+        tasks=tuple(
+            TaskRecord(
+                sources=task,
+                page="page" if mine else None,
+                strands={target: _strand(mine, target) for target in {row.target for row in mine}},
+            )
+            for task in tasks
+            for mine in [[row for row in rows if row.partition in task]]
+        ),
+    )
+
+
+def _moved(topic: TopicRecord, rows: Sequence[Row], count: int, **groups: Mapping[int, int]) -> dict[str, list[int]]:
+    """Return, by group, the offsets of all partitions of a target that holds just what was restored, -1 for unset."""
+    ends = {number: max((row.end for row in rows if row.target == number), default=0) for number in range(count)}
+    found = group_plan.moves(
+        replace(_record(**groups), topics=(topic,)),
+        Choice(),
+        rows=lambda task: [row for row in reversed(rows) if row.partition in task.sources],
+        below=lambda *_: 0,
+        bounds={("orders.new", number): (0, end) for number, end in ends.items()},
+        present={},
+    )
+    return {
+        name: [
+            next((move.offset for move in found if (move.source, move.partition) == (name, number)), -1)
+            for number in range(count)
+        ]
+        for name in groups
+    }
+
+
+def test_an_empty_partition_of_the_source_says_nothing_of_its_number_among_others() -> None:
+    """Four become two: the last of the source, which the target has not; and one into which others have put records."""
+    rows = [Row(0, 0, 9, 0, 0, 10), Row(1, 0, 9, 1, 0, 10)]
+    read = {0: 10, 1: 10, 2: 0, 3: 0}
+    assert _moved(_renumbered(4, rows), rows, 2, g=read) == {"g": [10, 10]}
+    rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10)]
+    groups = {"read": {0: 20, 1: 0}, "half": {0: 10, 1: 0}, "elsewhere": {1: 0}}
+    assert _moved(_renumbered(4, rows), rows, 2, **groups) == {"read": [10, 10], "half": [10, 0], "elsewhere": [-1, -1]}
+
+
+def test_what_nothing_was_put_into_is_begun_by_who_read_the_topic() -> None:
+    """Two become four, of which two get nothing: a key's next record may come there, and is not to be passed over."""
+    rows = [Row(1, 0, 9, 3, 0, 10), Row(1, 10, 19, 1, 0, 10)]
+    found = _moved(_renumbered(2, rows), rows, 4, g={0: 0, 1: 10}, h={0: 0})
+    assert found == {"g": [0, 0, 0, 10], "h": [0, -1, 0, -1]}
+
+
+@given(data=st.data(), sources=st.integers(1, 5), count=st.integers(1, 5), merged=st.booleans())
+def test_who_had_read_everything_goes_on_at_the_end(
+    data: st.DataObject, sources: int, count: int, merged: bool
+) -> None:
+    """In every partition of the target, whatever came from where, and whichever are empty on either side."""
+    same = sources == count
+    places = data.draw(st.lists(st.tuples(st.integers(0, sources - 1), st.integers(0, count - 1)), max_size=8))
+    read, ends, rows = dict.fromkeys(range(sources), 0), dict.fromkeys(range(count), 0), []
+    for source, drawn in places:
+        target = source if same else drawn
+        rows.append(Row(source, read[source], read[source] + 9, target, ends[target], 10))
+        read[source] += 10
+        ends[target] += 10
+    topic = _renumbered(sources, rows, merged=merged and not same)
+    assert _moved(topic, rows, count, g=read) == {"g": list(ends.values())}
+
+
+class _Passes(tuple[TaskRecord, ...]):
+    """Tasks that count how often somebody goes through them."""
+
+    __slots__ = ()
+    passes: ClassVar[int] = 0
+
+    def __iter__(self) -> Iterator[TaskRecord]:
+        _Passes.passes += 1
+        return super().__iter__()
+
+
+def test_tasks_are_gone_through_as_often_for_many_partitions_and_groups_as_for_one() -> None:
+    """Thousands of partitions are planned for dozens of groups: not all of them again for each of each."""
+    passes = []
+    for partitions, groups in ((1, 1), (40, 1), (1, 20), (40, 20)):
+        rows = [Row(number, 0, 9, number, 0, 10) for number in range(partitions)]
+        plain = _renumbered(partitions, rows)
+        tasks = _Passes(plain.tasks)
+        committed = dict.fromkeys((f"g{number}" for number in range(groups)), dict.fromkeys(range(partitions), 10))
+        before = _Passes.passes
+        found = _moved(replace(plain, tasks=tasks), rows, partitions, **committed)
+        assert set(map(tuple, found.values())) == {(10,) * partitions}
+        passes.append(_Passes.passes - before)
+    assert min(passes) == max(passes) > 0
 
 
 def test_only_partitions_that_were_committed_on_are_set() -> None:
@@ -185,7 +291,7 @@ def test_moves_are_bounded_and_say_what_was_there() -> None:
         Choice(suffix=".x"),
         rows=_PLAIN.of,
         below=_PLAIN.below,
-        bounds={("orders.new", 0): (3, 20)},
+        bounds={("orders.new", number): (3, 20) for number in range(4)},
         present={("g.x", "orders.new", 0): 8},
     )
     assert (move.group, move.source, move.offset, move.before) == ("g.x", "g", 3, 8)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro.chain import GroupOffset, PartitionKey
-from backup_avro.errors import ConfigError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
+from controller.cli.main import run
 from sink.chain.reader import ChainReader
-from spark_jobs import offset_pages, restore_groups
-from spark_jobs.group_plan import Before, Choice, Move
+from sink.object_store import ObjectStore, open_store
+from spark_jobs import offset_pages, restore_groups, target_groups
+from spark_jobs.group_plan import Before, Choice, Move, Note
 from spark_jobs.offset_map import Row
 from spark_jobs.progress import Strand
 from spark_jobs.restore_groups import GroupsPlan
@@ -88,7 +92,7 @@ def _record(topic_id: str, pages: Mapping[int, str], ends: Mapping[int, int], **
     )
 
 
-def _set(store: MemoryStore, groups: Any, *moves: tuple[str, int]) -> str | None:
+def _set(store: ObjectStore, groups: Any, *moves: tuple[str, int]) -> str | None:
     record = _record("id", {}, {})
     planned = GroupsPlan(
         record=record,
@@ -109,9 +113,24 @@ def _set(store: MemoryStore, groups: Any, *moves: tuple[str, int]) -> str | None
     return restore_groups.carry_out(store, planned, groups, at=0)
 
 
-def _back(store: MemoryStore, groups: Any, *names: str) -> list[tuple[str, int | None]]:
-    found = restore_groups.roll_back(store, _record("id", {}, {}), groups, names or None)
+def _back(
+    store: MemoryStore, groups: Any, *names: str, damaged: Sequence[tuple[int, int]] = ()
+) -> list[tuple[str, int | None]]:
+    """Take back, passing over the `damaged` notes: number of the execution, and of the note."""
+    record = _record("id", {}, {})
+    found, passed_over = restore_groups.roll_back(store, record, groups, names or None)
+    assert set(passed_over) == {_key(*note) for note in damaged}
+    assert all(key in str(error) for key, error in passed_over.items())
     return [(item.group, item.offset) for item in found]
+
+
+def _key(execution: int, number: int) -> str:
+    return Note(execution=execution, number=number).key(PAIR, "ab12")
+
+
+def _damage(store: MemoryStore, execution: int, number: int) -> None:
+    key = _key(execution, number)
+    store.objects[key] = store.objects[key][:-1]
 
 
 def test_what_was_set_last_is_taken_back() -> None:
@@ -140,6 +159,52 @@ def test_only_the_groups_that_are_named_are_taken_back() -> None:
     _set(store, groups, ("c", 9))
     assert _back(store, groups) == [("c", 7)]
     assert _back(store, groups) == [("b", None), ("c", None)]
+
+
+def test_a_damaged_note_of_another_group_is_in_nobodys_way() -> None:
+    """Of the same execution or a newer one: it is told and stays. Older ones are not looked at."""
+    store, groups = MemoryStore(), _Groups({"a": {0: 1}, "b": {0: 2}})
+    _set(store, groups, ("z", 1))
+    _set(store, groups, ("a", 5), ("b", 6))
+    _set(store, groups, ("b", 7))
+    for note in ((1, 1), (2, 2), (3, 1)):
+        _damage(store, *note)
+    assert _back(store, groups, "a", damaged=[(2, 2), (3, 1)]) == [("a", 1)]
+    assert groups.offsets == {"a": {0: 1}, "b": {0: 7}, "z": {0: 1}}
+    assert sorted(key for key in store.objects if "groups-" in key) == [_key(1, 1), _key(2, 2), _key(3, 1)]
+
+
+def test_the_command_names_the_note_that_it_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what that may mean, beside its result and its exit code for what went well."""
+    store, groups = open_store(tmp_path.as_uri()), _Groups({"a": {0: 1}})
+    record = _record("id", {}, {})
+    restore_groups.leave(store, record)
+    _set(store, groups, ("a", 5), ("b", 6))
+    key = _key(1, 2)
+    store.delete([key])
+    store.put_if_absent(key, b"{")
+    monkeypatch.setattr(target_groups, "TargetGroups", lambda _: nullcontext(groups))
+    place = ["--root", tmp_path.as_uri(), "--pair", PAIR, "--target-bootstrap-servers", "nowhere:9092"]
+    assert run(["restore", "groups", "--restore", record.id, "--rollback", "--groups", "a", *place]) == ExitCode.OK
+    printed = capsys.readouterr()
+    said = " ".join(printed.err.split())
+    assert f"warning: {key}" in said
+    assert "it was passed over; a named group that it speaks of is back at what it had before" in said
+    assert "put back what was there before" in printed.out
+    assert groups.offsets["a"] == {0: 1}
+
+
+def test_a_damaged_note_that_is_needed_ends_it() -> None:
+    """Of a group that has no other, or where all are to be taken back: nothing is put back, not even what is whole."""
+    store, groups = MemoryStore(), _Groups()
+    _set(store, groups, ("a", 5), ("b", 6))
+    _damage(store, 1, 2)
+    for names in ((), ("a", "b"), ("c",)):
+        with pytest.raises(DamagedError, match="groups-0001-0002"):
+            _back(store, groups, *names)
+    assert groups.offsets == {"a": {0: 5}, "b": {0: 6}}
 
 
 def test_a_group_that_was_not_set_is_not_put_back() -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from doubles import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import offset_pages
+from backup_avro.errors import DamagedError
+from sink.object_store import ObjectMissingError
+from spark_jobs import offset_pages, restore
+from spark_jobs.cluster import Cluster
 from spark_jobs.offset_map import Row
 from spark_jobs.restore_check import CheckTask, Expected, Stretch, map_tasks, stretches
 
@@ -78,3 +84,40 @@ def test_what_one_task_has_written_needs_no_map() -> None:
     """Nor does what no task has written."""
     store: Any = _Store()
     assert map_tasks([_check(0, {0: "page"}, shared=False), _check(1, {}), _check(2, {0: None})], store) == []
+
+
+def test_rows_of_partitions_that_are_not_shared_are_passed_over() -> None:
+    """A task has put records into a partition that others have put some into, and into one that is its own alone."""
+    store: Any = _Store()
+    rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10), Row(0, 20, 29, 0, 10, 10)]
+    page = offset_pages.write(store, rows, None, pair="p", restore="r", topic_id="t", task=0)
+    checks = [_check(1, {0: page}, shared=False), _check(0, {7: None, 0: page})]
+    [task] = map_tasks(checks, store)
+    assert sorted(stretches(task)) == [(1, Stretch(0, 10, 1)), (1, Stretch(10, 20, 1))]
+
+
+def _damaged(store: _Store, key: str) -> type[Exception]:
+    store.objects[key] = store.objects[key][:-1]
+    return DamagedError
+
+
+def _missing(store: _Store, key: str) -> type[Exception]:
+    del store.objects[key]
+    return ObjectMissingError
+
+
+@pytest.mark.parametrize("spoil", [_damaged, _missing])
+def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str], type[Exception]]) -> None:
+    """Its rows are unknown, whole pages of them or just older ones: what is said is that, of no partition's records."""
+    store: Any = _Store()
+    first = offset_pages.write(store, [Row(0, 0, 9, 0, 0, 10)], None, pair="p", restore="r", topic_id="t", task=0)
+    last = offset_pages.write(store, [Row(0, 10, 19, 1, 0, 10)], first, pair="p", restore="r", topic_id="t", task=0)
+    other = offset_pages.write(store, [Row(1, 0, 9, 0, 10, 10)], None, pair="p", restore="r", topic_id="t", task=1)
+    checks = [replace(_check(number, {0: last, 1: other}), end=0) for number in (0, 1)]  # nothing is read back
+    error = spoil(store, first)
+    sent: dict[int, list[Any]] = {}
+    for number, item in restore._scattered([*map_tasks(checks, store), *enumerate(checks)]):
+        sent.setdefault(number, []).append(item)
+    with pytest.raises(error, match=re.escape(first)):
+        restore._sound(found for items in sent.values() for found in restore._check_shared(Cluster(props={}), items))
+    assert len(sent) == len(checks)
