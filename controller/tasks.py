@@ -43,8 +43,6 @@ _LITTLE = 256 << 20
 """Bytes that may be read back while commits wait: a few seconds."""
 _COUNTED = 10
 """More failures don't make the rest longer: a pin that nobody can read may stand in the way for years."""
-
-
 _TROUBLE = 3
 """Failures in a row that people are told of: what passes is in the log."""
 _WANTED_WITHIN_S = 10.0

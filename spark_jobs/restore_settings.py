@@ -19,6 +19,13 @@ from spark_jobs.restore_target import Target
 #: They decide which records stay.
 _DECISIVE: Final = restore_plan.RETENTION | {restore_plan.POLICY}
 
+_MEND: Final = "mend --topic-config"
+_OVERRIDE: Final = (
+    "say with --topic-config what it is to be instead; or keep the loading config with --keep-load-config, and set it "
+    "yourself"
+)
+_GIVE_ANOTHER: Final = "set it on the topic as the cluster takes it, or restore into another topic"
+
 Refusals = Mapping[str, Mapping[str, str]]
 """Target -> setting -> why the cluster refuses it."""
 
@@ -50,14 +57,6 @@ def ask(
         if found:
             refused[topic.target] = found
     return refused
-
-
-_MEND: Final = "mend --topic-config"
-_OVERRIDE: Final = (
-    "say with --topic-config what it is to be instead; or keep the loading config with --keep-load-config, and set it "
-    "yourself"
-)
-_GIVE_ANOTHER: Final = "set it on the topic as the cluster takes it, or restore into another topic"
 
 
 def decisive(asked_for: Mapping[str, str]) -> frozenset[str]:

@@ -324,7 +324,7 @@ class History:
         state = copy.state
         newer = self._newer(copy)
         covered = any(cover(other, state, K) is Cover.COVERED for other in newer)
-        if state.sealed and state.clearing is None and state.cleared is None and covered:
+        if state.sealed and state.whole and covered:
             copy.chain.clearing()
             self.disturbed_at = self.now
             self._say(f"{state.number} is being cleared")

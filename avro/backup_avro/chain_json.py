@@ -58,13 +58,8 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def canonical(document: JsonObject) -> bytes:
-    """Return the bytes of a document: equal ones have equal bytes."""
-    return canonical_value(document)
-
-
-def canonical_value(value: object) -> bytes:
-    """Return the bytes of a value in a document."""
+def canonical(value: object) -> bytes:
+    """Return the bytes of a document, or of a value in one: equal ones have equal bytes."""
     return _CANONICAL.encode(value).encode()
 
 
@@ -78,14 +73,14 @@ def _canonical_in_pieces(document: JsonObject) -> bytes:
 def _write(out: io.BytesIO, value: object, levels: int) -> None:
     """Write a value, and apart what `levels` of objects and lists below it hold."""
     if not (levels and value and isinstance(value, dict | list)):
-        out.write(canonical_value(value))
+        out.write(canonical(value))
         return
     named = isinstance(value, dict)
     mark = b"{" if named else b"["
     for inner in sorted(value) if named else value:
         out.write(mark)
         if named:
-            out.write(canonical_value(inner) + b":")
+            out.write(canonical(inner) + b":")
         _write(out, value[inner] if named else inner, levels - 1)
         mark = b","
     out.write(b"}" if named else b"]")

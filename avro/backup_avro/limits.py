@@ -29,6 +29,7 @@ _KIND: Final = re.compile(
     r"[^/]+/(?:(?P<entry>generations/[^/]+/|restores/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
     r"|(?P<small>(?:generations|pauses|releases|pins|results|checkpoints)/))"
 )
+_TOO_MANY: Final = f"its JSON has more than {VALUES} values"
 _BYTES: Final = {"entry": ENTRY, "lists": LISTS, "small": SMALL}
 
 
@@ -59,9 +60,6 @@ def problem_of_items(items: Iterable[bytes], most: int) -> str | None:
         if values > VALUES:
             return _TOO_MANY
     return None
-
-
-_TOO_MANY: Final = f"its JSON has more than {VALUES} values"
 
 
 def _too_long(most: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backup_avro.chain import Expired, Horizon, JsonObject, Kind, PartitionKey
 from backup_avro.chain_json import (
     Fields,
-    canonical_value,
+    canonical,
     dump_group,
     dump_horizon,
     dump_object,
@@ -63,14 +63,14 @@ def is_state(document: JsonObject, state: Generation) -> bool:
 def items_of(state: Generation) -> Iterator[bytes]:
     """Yield what there may be a million of in the JSON of `dump_state`, value by value: it is not built for that."""
     for item in state.objects.values():
-        yield canonical_value(dump_object(item))
+        yield canonical(dump_object(item))
     for key in state.positions:
         (partitions,) = dump_positions({key: state.restated(key)}).values()
-        yield from map(canonical_value, partitions.values())
+        yield from map(canonical, partitions.values())
     for groups in state.groups.values():
         for group in groups.values():
-            yield canonical_value(dump_group(group))
-    yield from map(canonical_value, state.replaced)
+            yield canonical(dump_group(group))
+    yield from map(canonical, state.replaced)
 
 
 def _frame(state: Generation) -> JsonObject:

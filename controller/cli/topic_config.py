@@ -10,8 +10,8 @@ from backup_avro.errors import ConfigError
 _INT: Final = 2**31 - 1
 _LONG: Final = 2**63 - 1
 
-#: What brokers take for a whole number (Kafka's LogConfig), and the widest bounds of any release. What lies beyond them
-#: would be refused only when everything is loaded.
+#: What brokers take for a whole number (Kafka's LogConfig), and the widest bounds of any release. A plan reckons with
+#: some of them before the cluster is asked what it would take.
 _NUMBERS: Final = {
     "compression.gzip.level": (-1, 9),
     "compression.lz4.level": (1, 17),

@@ -240,9 +240,7 @@ class Judge:
             if state.clearing is not None and state.sealed and state.number not in self._let:
                 self._let.add(state.number)
                 later = [
-                    other.number
-                    for other in states
-                    if other.number > state.number and other.sealed and other.clearing is None and other.cleared is None
+                    other.number for other in states if other.number > state.number and other.sealed and other.whole
                 ]
                 if state.cleared is None and len(later) < self.retain:
                     raise ViolationError(

@@ -80,7 +80,9 @@ def test_whoever_waits_can_be_interrupted(fences: Fences, monkeypatch: pytest.Mo
         fence_all({}, [_STATE])
     assert time.monotonic() - began < 30
     fences.go.set()
-    time.sleep(0.2)
+    for thread in threading.enumerate():
+        if thread.name.startswith("fence-"):
+            thread.join(30)
     assert len(fences.begun) == 8
 
 
