@@ -135,9 +135,9 @@ class Decision:
 
 def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     """Return what to do now. Until an action took effect the next tick repeats it: all actions must be idempotent."""
-    if role is Role.HALTED or any(pipeline.fenced for pipeline in seen.pipelines.values()):
-        return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
     mine = [g for g in seen.generations if g.instance == seen.me and g.seq > 0]
+    if role is Role.HALTED or _fenced(mine, seen):
+        return Decision(role=Role.HALTED, actions=(Halt(reason=Reason.FENCED),), reason=Reason.FENCED)
     foreign = [g for g in mine if g.holder != seen.incarnation and _has_duty(g, seen)]
     held = [g for g in mine if g.holder == seen.incarnation]
     if foreign:
@@ -153,6 +153,17 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
     return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason)
+
+
+def _fenced(mine: list[Generation], seen: Observation) -> bool:
+    """Whether another process of my name took over what this one reads.
+
+    A process that was stopped for a while may see the chain before its pipeline meets the other's entry. To take it
+    back then would fence the one that is at work, which would take it back in turn, until both had halted.
+    """
+    reads = {number for number, pipeline in seen.pipelines.items() if pipeline.drained_mono is None}
+    taken = any(g.number in reads for g in mine if g.holder != seen.incarnation)
+    return taken or any(pipeline.fenced for pipeline in seen.pipelines.values())
 
 
 def _has_duty(generation: Generation, seen: Observation) -> bool:

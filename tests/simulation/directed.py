@@ -393,6 +393,27 @@ def two_of_one_name_hold_one_each(seed: int) -> World:
     return world
 
 
+def a_paused_process_wakes_up(seed: int) -> World:
+    """The Active stands still, another of its name goes on; when the first wakes up it halts, the other goes on."""
+    stage = Stage(seed, "busy")
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    (state,) = stage.complete("a")
+    holder, first = state.holder, world.alive.pop("a")
+    world.runtime.pause(first.process)
+    world.zombies.append(first)
+    world.start("a")
+    second = world.alive["a"]
+    demand(stage.run(60, lambda: state.holder != holder), "the second a did not take over what the first one reads")
+    stage.run(3 + 12 * world.random.random())
+    world.runtime.resume(first.process)
+    demand(stage.run(60, lambda: first.ended), "the first a did not halt")
+    stage.run(30)
+    demand(second.ended is None, f"the second a ended, too: {second.ended}")
+    return world
+
+
 def two_sealed_ones_are_kept(seed: int) -> World:
     """With `retain.generations` of 2 the pair keeps two sealed copies, and never more than four in all."""
     stage = Stage(seed, "busy", retain=2)
@@ -446,6 +467,7 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a leader comes back with another log": a_leader_comes_back_with_another_log,
     "an instance is back after five turns": back_after_long,
     "two of one name hold a generation each": two_of_one_name_hold_one_each,
+    "a paused process wakes up": a_paused_process_wakes_up,
     "two sealed generations are kept": two_sealed_ones_are_kept,
     "janitors beside an Active": swept_beside_an_active,
 }

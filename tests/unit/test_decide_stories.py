@@ -301,6 +301,24 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         (Halt(reason=Reason.FENCED),),
         Reason.FENCED,
     ),
+    "taken over from a process that was stopped, whose pipeline has not met it yet": (
+        look(went(mine(1), "a-2"), twin=Twin(known=True, heard_mono=484.0), pipelines={1: RUNNING}),
+        Role.HALTED,
+        (Halt(reason=Reason.FENCED),),
+        Reason.FENCED,
+    ),
+    "taken over from a process whose pipeline had failed": (
+        look(went(mine(1), "a-2"), pipelines={1: replace(RUNNING, failed_mono=499.0)}),
+        Role.HALTED,
+        (Halt(reason=Reason.FENCED),),
+        Reason.FENCED,
+    ),
+    "taken over after it was read: whoever woke up takes it back, and nobody reads": (
+        look(went(mine(1).seal(), "a-2"), mine(3), pipelines={1: DRAINED, 3: RUNNING}),
+        Role.PASSIVE,
+        (TakeOver(generation=1, reason=Reason.RESTARTED),),
+        Reason.RESTARTED,
+    ),
     "spoilt before COMPLETE: stop reading": (
         look(peers(1), building(2).taint(3), pipelines={2: RUNNING}),
         Role.PASSIVE,
