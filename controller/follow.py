@@ -38,7 +38,8 @@ class Following:
         self._store = store
         self._reader = ChainReader(store, config.pair, ended=True)
         self._listener = Listener(config.instances)
-        self._partitions = partition_count(ClusterAdmin(self._props, timeout_s=ANSWER_S), self._topic)
+        with ClusterAdmin(self._props, timeout_s=ANSWER_S) as admin:
+            self._partitions = partition_count(admin, self._topic)
         self._mailbox = Mailbox(self._props, topic=self._topic, partitions=[partition_of(self._pair, self._partitions)])
 
     def __enter__(self) -> Self:

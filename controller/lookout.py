@@ -156,6 +156,14 @@ def _ask_brokers(config: Config) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+    except TandemError as error:
+        return _Answer(gaps=(_gap(_EVERYTHING, error),))
+    with admin:
+        return _ask(config, props, admin)
+
+
+def _ask(config: Config, props: dict[str, Value], admin: ClusterAdmin) -> _Answer:
+    try:
         cluster_id = admin.cluster_id()
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
@@ -228,7 +236,8 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener
 def published_heads(config: Config) -> tuple[Head, ...]:
     """Return the heads on the coordination topic. Raises errors of the cluster, ConfigError if there is none."""
     props: dict[str, Value] = dict(config.kafka.reveal())
-    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), config.coordination.topic)
+    with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+        count = partition_count(admin, config.coordination.topic)
     heads = listen(config, props, count).heads(config.instances)
     if not heads:
         raise ConfigError(

@@ -62,7 +62,8 @@ def set_up(
     props: dict[str, Value] = dict(config.kafka.reveal())
     admin = ClusterAdmin(props)
     # With less patience than later on, so that a wrong address is told soon.
-    cluster_id = _persist(stop, "brokers", ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S).cluster_id)
+    with ClusterAdmin(props, timeout_s=_FIRST_CONTACT_S) as first:
+        cluster_id = _persist(stop, "brokers", first.cluster_id)
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)

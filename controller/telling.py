@@ -26,9 +26,10 @@ def tell(config: Config, make: Callable[[ClusterAdmin], CoordinationMessage]) ->
     props: dict[str, Value] = dict(config.kafka.reveal())
     topic = config.coordination.topic
     try:
-        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
-        message = make(admin)
-        send(props, message, topic=topic, partitions=partition_count(admin, topic), timeout_s=_SEND_S)
+        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+            message = make(admin)
+            partitions = partition_count(admin, topic)
+        send(props, message, topic=topic, partitions=partitions, timeout_s=_SEND_S)
     except TandemError as error:
         return error
     return None

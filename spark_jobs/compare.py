@@ -184,11 +184,8 @@ def _live(
 ) -> tuple[list[PartitionSelection], dict[str, str]]:
     """Return the partitions that the cluster has in the same life of their topic, and why not the others."""
     names = {piece.topic.name for piece in partitions}
-    admin = ClusterAdmin(cluster.props)
-    try:
+    with ClusterAdmin(cluster.props) as admin:
         infos = {info.name: info for info in admin.topics(names)}
-    finally:
-        admin.close()
     same, not_compared = [], {}
     for piece in partitions:
         info = infos.get(piece.topic.name)

@@ -91,7 +91,8 @@ def _mailbox(settings: Config, *, all_pairs: bool) -> Mailbox:
 
     props: dict[str, Value] = dict(settings.kafka.reveal())
     topic = settings.coordination.topic
-    count = partition_count(ClusterAdmin(props, timeout_s=ANSWER_S), topic)
+    with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+        count = partition_count(admin, topic)
     partitions = list(range(count)) if all_pairs else [partition_of(settings.pair, count)]
     return Mailbox(props, topic=topic, partitions=partitions)
 

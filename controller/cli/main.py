@@ -7,6 +7,7 @@ for a group. It is imported only when its command is asked for, so `tandem --hel
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import importlib.util
@@ -154,6 +155,8 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a topic's content must not fail on a narrow locale
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody listens
+        faulthandler.enable()  # a library that ends the process says where it was: files and lines, no values
     code = run(sys.argv[1:])
     if left_behind():
         for stream in (sys.stdout, sys.stderr):

@@ -12,8 +12,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
-from typing import Any, TypeVar
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -52,6 +52,19 @@ class _Quiet:
         """Pass one line on."""
         del level
         _log.debug(message, *args)
+
+
+class _Heard:
+    """The last error that the client reported. Of its own, or `ClusterAdmin` and its client would hold each other."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def take(self, error: KafkaError) -> None:
+        """Keep it. "All brokers are down" follows on the error that says why, such as a wrong password."""
+        if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public
+            self.last = error
+        _log.debug("librdkafka: %s", error.str())
 
 
 _TOPICS_AT_ONCE = 200
@@ -120,17 +133,31 @@ class ClusterAdmin:
     def __init__(self, props: Mapping[str, client_config.Value], *, timeout_s: float = 30.0) -> None:
         self._servers = client_config.servers_of(props)
         self._timeout_s = timeout_s
-        self._last_seen: KafkaError | None = None
+        self._heard = _Heard()
         self._introduced = False
-        config = client_config.for_confluent(props, error_cb=self._saw, logger=_Quiet())
+        config = client_config.for_confluent(props, error_cb=self._heard.take, logger=_Quiet())
         self._tokens = config.get("oauth_cb")
         try:
             self._admin: Any = AdminClient(config)  # type: ignore[arg-type]  # it takes callables too
         except (KafkaException, ValueError, TypeError) as error:
             raise admin_errors.refused_config(error) from None
 
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close."""
+        self.close()
+
     def close(self) -> None:
-        """Nothing to do yet; connections end with the object."""
+        """End the connections. Whoever asks for a moment only closes, and does not leave it to Python's collector.
+
+        That may run on any thread, also on the client's own while it reports on a request that nobody waits for any
+        more. librdkafka ends the whole process when its client is destroyed there.
+        """
+        if hasattr(self._admin, "__exit__"):  # older releases have none
+            self._admin.__exit__(None, None, None)
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
@@ -424,12 +451,6 @@ class ClusterAdmin:
 
     # Calls
 
-    def _saw(self, error: KafkaError) -> None:
-        # "All brokers are down" follows on the error that says why, such as a wrong password.
-        if self._last_seen is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public
-            self._last_seen = error
-        _log.debug("librdkafka: %s", error.str())
-
     def _again(self, ask: Callable[[float], _T]) -> _T:
         """Run `ask`, which changes nothing, with a deadline; after no answer look for the brokers anew, and ask again.
 
@@ -466,7 +487,7 @@ class ClusterAdmin:
             operation=operation,
             resource=resource,
             servers=self._servers,
-            last_seen=self._last_seen,
+            last_seen=self._heard.last,
         )
 
     def _sync(self, operation: str, resource: str, call: Callable[[], _T]) -> _T:
@@ -493,7 +514,7 @@ class ClusterAdmin:
         # What the client reported before is over. Not sooner: it may say why it is refused between two calls, and once
         # in ten seconds only, which is what a call and the pause after it may take together.
         self._admin.poll(0)
-        self._last_seen = None
+        self._heard.last = None
         return answer
 
 

@@ -186,9 +186,10 @@ class Stage:
 
     def _ended(self, instance: Instance) -> None:
         last = next((line for line in reversed(instance.text().splitlines()) if line.startswith("error: ")), "")
-        if instance.process.returncode == ExitCode.ERROR:
-            self.crashes.append(f"{instance.log}: {last}")
-        self.exits.append(f"{instance.log.stem}: exit code {instance.process.returncode} {last}".strip())
+        code = instance.process.returncode
+        if code == ExitCode.ERROR or code < 0:  # an error that was not foreseen, or a signal that nobody here sent
+            self.crashes.append(f"{instance.log}: {last or f'exit code {code}'}")
+        self.exits.append(f"{instance.log.stem}: exit code {code} {last}".strip())
         self.note(self.exits[-1])
 
     def _start(self, slot: Slot) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from backup_avro.chain import PartitionKey
 from backup_avro.coordination import CoordinationMessage, encode
@@ -49,6 +49,13 @@ class Client:
     def __init__(self, props: Mapping[str, Any], *, timeout_s: float) -> None:
         del props, timeout_s
         self._desk = _here()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
 
     def cluster_id(self) -> str:
         """The cluster's id. It may take long: the chains were read before it is asked for, the log ends are later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,6 +139,16 @@ def spawn(folder: Path, *arguments: str, script: str = "") -> subprocess.Popen[b
         cwd=ROOT,
         env=environ,
     )
+
+
+def test_a_process_that_a_library_ends_says_where_it_was(tmp_path: Path) -> None:
+    """An assertion in C gives no traceback; its stacks are on stderr all the same."""
+    script = "import os; from controller.cli import main; main.run = lambda _: os.abort(); main.main()"
+    process = spawn(tmp_path, script=script)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGABRT
+    assert "Fatal Python error: Aborted" in err.decode()
+    assert re.search(r"main\.py\", line \d+ in main$", err.decode(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(

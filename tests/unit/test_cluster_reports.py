@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,3 +91,36 @@ def test_a_refusal_before_an_answer_is_over(client: _Client) -> None:
     assert admin.cluster_id() == "c"
     with pytest.raises(ClusterUnreachableError):
         admin.cluster_id()
+
+
+# A request that nobody waits for any more is reported on the client's own thread, and Python's collector runs there.
+_LET_GO = """
+import gc, socket, sys, threading
+from sink.source.cluster import ClusterAdmin
+
+gc.disable()
+silent = socket.create_server(("127.0.0.1", 0))
+admin = ClusterAdmin({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
+future = admin._admin.describe_cluster(request_timeout=1.0)
+collected = threading.Event()
+future.add_done_callback(lambda _: (gc.collect(), collected.set()))
+if "close" in sys.argv:
+    admin.kept = admin  # in a cycle, as an error's traceback may hold it
+    admin.close()
+del admin
+print(collected.wait(20))
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["close"]])
+def test_no_client_is_destroyed_on_its_own_thread(arguments: list[str]) -> None:
+    """It would end the process: `calling rd_kafka_destroy() from librdkafka owned thread is prohibited`."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LET_GO, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
