@@ -155,18 +155,13 @@ def _awaited(asked: Errand[_Answer], brokers_s: float | None, waited_s: float) -
 def _ask_brokers(config: Config) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
-        admin = ClusterAdmin(props, timeout_s=ANSWER_S)
+        with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
+            return _ask(config, props, admin, admin.cluster_id())
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
-    with admin:
-        return _ask(config, props, admin)
 
 
-def _ask(config: Config, props: dict[str, Value], admin: ClusterAdmin) -> _Answer:
-    try:
-        cluster_id = admin.cluster_id()
-    except TandemError as error:
-        return _Answer(gaps=(_gap(_EVERYTHING, error),))
+def _ask(config: Config, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
     gaps: list[Gap] = []
     brokers = None
     try:

@@ -51,7 +51,7 @@ def test_random_moments(
     rounds = 15 + count // 4
     for number in range(rounds):
         writer.round()
-        time.sleep(rng.random() * 0.5)
+        time.sleep(0.5 + rng.random() * 0.5)  # so that the marks, one a second, are many, however quick the machine is
         if number == rounds // 3:
             pair.activate("b", 2)
     pair.wait("generation 1 is sealed", lambda: (found := pair.generation(1)) and found.sealed)
@@ -67,7 +67,7 @@ def test_random_moments(
     moments = [rng.choice(kept) if n % 4 == 0 else rng.randint(begin.completed_at, now) for n in range(count)]
     reached = [check(store, pair.name, writer, at) for at in moments]
     assert len(set(reached) & commits) > 2
-    assert len(set(reached) - commits) > 2, "marks"
+    assert len(set(reached) - commits) > 5, "marks"
     assert {planned(store, pair.name, at).generation for at in moments} == {1, 2}
     with pytest.raises(RefusedError, match="the restorable window begins at"):
         planned(store, pair.name, begin.completed_at - 1)

@@ -41,7 +41,7 @@ from controller.cli.main import run
 from controller.roles.kafka import Acl, Resource, acls
 from controller.roles.role import Role
 from controller.roles.s3 import Place, bucket_policy, place_of, policy
-from controller.sandbox.s3 import REGION
+from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sigv4 import S3Key
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_every_role_does_its_work(
 # --- what the store refuses -------------------------------------------------------------------------------------------
 
 
-def client_of(server: StrictS3, key: S3Key) -> Any:
+def client_of(server: StrictS3 | S3Server, key: S3Key) -> Any:
     """Return a client that asks once."""
     return boto3.client(
         "s3",
