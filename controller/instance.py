@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from backup_avro.chain import Topic
+from backup_avro.chain import Clearing, Topic
 from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
@@ -79,7 +79,8 @@ def new_incarnation() -> str:
 class Instance:
     """One incarnation at work. `run` ends when `stop` is set, or when it must not go on.
 
-    `give_back` is called when the memory of a pipeline has become free.
+    `give_back` is called twice a turn: when a generation is built, and when a former one is cleared. What a scan, the
+    reading back of objects and the pipeline of a former Active needed is free by then.
     """
 
     def __init__(
@@ -300,9 +301,8 @@ class Instance:
             case Seal(generation=number, successor=successor):
                 self._task(action, lambda: self._tasks.seal(number, successor))
             case Clear(generation=number, clearing=clearing, reason=reason):
-                if self._runs.forget(number):
-                    self._give_back()
-                self._task(action, lambda: self._tasks.clear(number, clearing, complete=reason is Reason.COVERED))
+                self._runs.forget(number)
+                self._task(action, lambda: self._clear(number, clearing, reason))
             case AskPeer(generation=number, reason=reason):
                 self._ask(number, reason.value)
 
@@ -323,6 +323,12 @@ class Instance:
         self._runs.start(writer or self._tasks.reload(number), resumed=resumed)
         _LOG.info("reading", generation=number)
 
+    def _clear(self, number: int, clearing: Clearing, reason: Reason) -> None:
+        try:
+            self._tasks.clear(number, clearing, complete=reason is Reason.COVERED)
+        finally:
+            self._give_back()
+
     def _complete(self, number: int, *, ask_brokers: bool) -> None:
         try:  # not between commits, because brokers may take their time, and a terabyte takes hours to be read back
             self._tasks.read_back(number)
@@ -341,6 +347,7 @@ class Instance:
                 done.set()
 
         asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+        self._give_back()
 
     def _mind_hints(self) -> None:
         """Look at the store at once when somebody says that there is a pause, or no longer."""

@@ -90,9 +90,9 @@ class Runs:
         run.draining = True
         run.pipeline.drain()
 
-    def forget(self, generation: int) -> bool:
-        """Drop a pipeline that ended and whose generation needs none any more; return whether there was one."""
-        return self._runs.pop(generation, None) is not None
+    def forget(self, generation: int) -> None:
+        """Drop a pipeline that ended and whose generation needs none any more."""
+        self._runs.pop(generation, None)
 
     def states(self) -> dict[int, PipelineState]:
         """Return what decisions depend on."""

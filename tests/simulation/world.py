@@ -410,7 +410,12 @@ class World:
             process.open_source = lambda: Source(self.cluster, network)
             try:
                 life.instance = Instance(
-                    config, parts, stop=cast("Any", stop), wake=cast("Any", wake), meters=self.meters(name)
+                    config,
+                    parts,
+                    stop=cast("Any", stop),
+                    wake=cast("Any", wake),
+                    meters=self.meters(name),
+                    give_back=lambda: self._count("memory given back"),
                 )
                 life.ended = life.instance.run().name
             except TandemError as error:

@@ -66,6 +66,20 @@ def test_a_broken_rule_is_found(mistake: str, seeds: int) -> None:
     assert "seed " in found.stdout
 
 
+def test_memory_is_given_back_twice_a_turn() -> None:
+    """When a generation has been built, and when a former one has been cleared: before that it is still in use."""
+    look = (
+        "from simulation.__main__ import play\n"
+        "world.wire()\n"
+        "for seed in range(1, 6):\n"
+        "    outcome = play(seed)\n"
+        "    given, turns = outcome.counts.get('memory given back', 0), outcome.generations - 1\n"
+        "    assert given >= 2 * turns >= 2, f'seed {seed}: {given} times in {turns} turns'\n"
+    )
+    found = run("--seeds", "1", code=look)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_nothing_of_a_history_outlives_it() -> None:
     """What an ended history leaves behind would grow over thousands of seeds: its greenlets keep all they refer to."""
     look = (
