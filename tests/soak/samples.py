@@ -3,7 +3,10 @@
 A process is judged after its warm-up, in windows of one whole cycle (two turns: each instance has read, been Active and
 been Passive once in it), so that no window shows more of one role than another.
 
-    memory        the slope of a line through the windows' medians (Theil and Sen: robust against single windows)
+    memory        the slope of a line through the windows' lower quartiles, and of one through their upper ones (Theil
+                  and Sen: robust against single windows); the steeper one counts. An instance has two levels, as an
+                  Active and as a Passive, each for about half of a window: these quartiles are the middle of either.
+                  The median is on the one or the other, as chance will have it
     descriptors,  the lowest value of the last third of the windows is not above that of the first third: what is
     threads,      opened and closed again may come and go, what is never closed lifts the floor
     children
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median
+from statistics import median, quantiles
 
 #: MB an hour. With the pace of a soak (a commit each 2 s, a heartbeat each second, a turn each 3 min) less than this is
 #: 34 MB a week at the defaults, even if all of it came with heartbeats; 6 MB if it came with commits.
@@ -49,7 +52,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What became of one process. `slope` in MB an hour; `reasons` say why it is not flat."""
+    """What became of one process. `slope` in MB an hour, of the level that grows most; `reasons` why it is not flat."""
 
     windows: int
     slope: float
@@ -100,8 +103,7 @@ def judge(samples: Sequence[Sample], *, start: float, width: float) -> Judgement
     third = max(1, len(windows) // 3)
     first = _spreads(windows[:third])
     last = _spreads(windows[-third:])
-    points = [(window[0].at / _HOUR_S, median(sample.rss for sample in window) / _MB) for window in windows]
-    slope = slope_of(points)
+    slope = max(slope_of(level) for level in _levels(windows))
     reasons = [f"memory grows by {slope:.2f} MB/h, more than {MOST_GROWTH:g}"] if slope > MOST_GROWTH else []
     reasons += [
         f"{name}: never below {last[name].lowest:.0f} at the end, {first[name].lowest:.0f} before"
@@ -113,6 +115,17 @@ def judge(samples: Sequence[Sample], *, start: float, width: float) -> Judgement
     return Judgement(
         windows=len(windows), slope=slope, first=first, last=last, cpu_share=cpu_share, reasons=tuple(reasons)
     )
+
+
+def _levels(windows: Iterable[Sequence[Sample]]) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Return the lower and the upper quartile of memory by window, as (hours, MB)."""
+    low, high = [], []
+    for window in windows:
+        sizes = [sample.rss / _MB for sample in window]
+        lower, _, upper = quantiles(sizes, n=4, method="inclusive") if len(sizes) > 1 else sizes * 3
+        low.append((window[0].at / _HOUR_S, lower))
+        high.append((window[0].at / _HOUR_S, upper))
+    return low, high
 
 
 def _spreads(windows: Iterable[Sequence[Sample]]) -> dict[str, Spread]:

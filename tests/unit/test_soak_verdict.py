@@ -62,6 +62,30 @@ def test_memory_that_grows() -> None:
     assert [reason.split(" by ")[0] for reason in found.reasons] == ["memory grows"]
 
 
+def test_turns_that_take_longer_than_others_are_no_growth() -> None:
+    """An Active for two fifths of a window at first, for three fifths at last: the median jumps, neither level does."""
+
+    def rss(at: float) -> float:
+        share = 0.4 + 0.2 * at / 7200
+        return 150e6 + 20e6 * (at % WIDTH < share * WIDTH)
+
+    found = judge(samples(rss=rss), start=720.0, width=WIDTH)
+    assert found.flat, found.reasons
+    assert found.last["rss"].median - found.first["rss"].median == 20e6
+
+
+@pytest.mark.parametrize("growing", [0, 1])
+def test_one_role_alone_that_grows(growing: int) -> None:
+    """Two megabytes an hour in one of the two roles, none in the other."""
+    found = judge(
+        samples(rss=lambda at: 150e6 + 20e6 * role(at) + 2e6 * at / 3600 * (role(at) == growing)),
+        start=720.0,
+        width=WIDTH,
+    )
+    assert found.slope == pytest.approx(2.0, abs=0.1)
+    assert not found.flat
+
+
 def test_what_is_never_closed() -> None:
     """One thread and one descriptor more with each turn, among ten that come and go."""
     found = judge(
