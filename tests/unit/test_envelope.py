@@ -169,8 +169,10 @@ def test_a_header_comes_back(blob: bytes, power: int, data_key: bytes, key_id: b
     item = replace(encrypted_item(), envelope=it)
     assert load_object(json.loads(canonical(dump_object(item))), "here") == item
     for size in range(len(header)):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedError) as caught:
             decode(header[:size])
+        what = "this is no encrypted object: the magic bytes are missing"
+        assert str(caught.value) == (what if size < len(MAGIC) else "the header of an encrypted object is cut short")
 
 
 def encrypted_item() -> StoredObject:
@@ -196,8 +198,9 @@ def test_what_no_header_can_say_is_refused() -> None:
         decode(b"Obj\x01" + bytes(100))
     header = bytearray(good.encode())
     header[len(MAGIC)] = 2
-    with pytest.raises(NewerFormatError, match="version 2"):
+    with pytest.raises(NewerFormatError, match="version 2") as newer:
         decode(bytes(header))
+    assert newer.value.remedy == "use a newer release"
 
 
 def test_sizes_that_no_object_has_are_damage() -> None:

@@ -93,6 +93,14 @@ def test_who_begins_with_a_snapshot_knows_it() -> None:
     halves = {**folded, "expired": {"offsets": {K.topic_id: {"0": 10}}, "seqs": {}}}
     with pytest.raises(DamagedError, match="not said of the same partitions"):
         _begun(chain, replace(entry, folded=halves))
+    negative = {K.topic_id: {"0": -1}}
+    for wrong, said in (
+        ({"offsets": {}}, "x: expired: field seqs is missing"),
+        ({"offsets": negative, "seqs": {}}, "^x: "),
+        ({"offsets": {}, "seqs": negative}, "^x: "),
+    ):
+        with pytest.raises(DamagedError, match=said):
+            _begun(chain, replace(entry, folded={**folded, "expired": wrong}))
 
 
 def test_a_snapshot_of_the_first_releases() -> None:

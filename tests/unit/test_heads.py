@@ -67,16 +67,19 @@ def test_a_head_is_a_text_and_back() -> None:
     assert Head.parse("--expect-head", f"7:0:{SHA}").seq == 0
     numbers = ("0:42", "7:-1", "7:042", "7")
     for wrong in ("", "7:42", f"7:42:{SHA[:-1]}", f"7:42:{SHA.upper()}", *(f"{number}:{SHA}" for number in numbers)):
-        with pytest.raises(ConfigError, match=r"--expect-head .* is no head"):
+        with pytest.raises(ConfigError, match=r"--expect-head .* is no head") as caught:
             Head.parse("--expect-head", wrong)
+        assert caught.value.remedy == "`tandem describe GENERATION` shows it"
 
 
 def test_the_longest_head_of_each_generation_is_kept() -> None:
     """Messages come in any order, and old ones stay on the topic."""
     known: dict[int, Head] = {}
-    for number, seq in ((1, 5), (1, 3), (2, 1), (1, 9)):
+    for number, seq in ((1, 5), (1, 3), (2, 1), (1, 9), (1, 4)):
         longest(known, Head(generation=number, seq=seq, sha256=SHA))
     assert {head.generation: head.seq for head in known.values()} == {1: 9, 2: 1}
+    longest(known, Head(generation=1, seq=9, sha256=SHA[::-1]))
+    assert known[1].sha256 == SHA, "of two that are as long the first one stays"
 
 
 def test_a_store_that_has_the_entry_is_right_however_far_it_went_on(store: MemoryStore) -> None:

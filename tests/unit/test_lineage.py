@@ -364,6 +364,8 @@ def test_a_log_that_was_cut_is_not_what_was_read() -> None:
     assert prover.has_read_this(state, [])
     assert world.asked == []
     assert prover.has_read_this(state, [world.key])
+    world.epochs = {3: (3, 12), 5: (5, 15)}
+    assert prover.has_read_this(state, [world.key]), "the log went on in that epoch"
     world.epochs = {3: (3, 9), 5: (5, 15)}
     assert not prover.has_read_this(state, [world.key])
     world.epochs = {3: (2, 12), 0: (0, 9), -1: (-1, -1)}

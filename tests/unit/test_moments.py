@@ -16,7 +16,7 @@ from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject
 from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.moments import marked
+from backup_avro.moments import marked, parse_moment
 from backup_avro.record import Record, decode_body
 from backup_avro.signature import SignatureError
 from sink.chain import checkpoints
@@ -258,6 +258,18 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
         plan(store, at=complete, generation=2)
     with pytest.raises(ConfigError, match="lies in the future"):
         plan(store, at=store.clock_ms + 10_000)
+
+
+def test_a_users_moment() -> None:
+    """ISO 8601, to the millisecond, in any zone; without one nobody knows what is meant."""
+    for text in ("2026-05-04T10:00:00.125Z", "2026-05-04T12:00:00.125+02:00"):
+        assert parse_moment("--at", text) == 1_777_888_800_125
+    with pytest.raises(ConfigError) as caught:
+        parse_moment("--at", "yesterday")
+    assert str(caught.value) == "--at 'yesterday' is no moment (write it like 2026-05-04T10:00:00Z)"
+    with pytest.raises(ConfigError) as caught:
+        parse_moment("--at", "2026-05-04T10:00:00")
+    assert str(caught.value) == ("--at '2026-05-04T10:00:00' says no zone (add Z for UTC, or an offset like +02:00)")
 
 
 def test_what_is_no_moment(store: MemoryStore) -> None:

@@ -256,11 +256,18 @@ def test_other_kinds_of_keys_are_refused() -> None:
     other = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    with pytest.raises(ConfigError, match="no Ed25519 private key"):
-        Signer.of_pem(other, "here")
-    for text in ("AAAA", "not base64!", ""):
-        with pytest.raises(ConfigError, match="is no public key"):
+    for wrong in (other, b"no key at all"):
+        with pytest.raises(ConfigError, match=r"^here: no Ed25519 private key") as caught:
+            Signer.of_pem(wrong, "here")
+        assert caught.value.remedy == "`tandem signing-key generate FILE` makes one"
+    for text in ("AAAA", "not base64!", "", f"{OWNER.public[:7]}!{OWNER.public[7:]}", "long" * 40):
+        with pytest.raises(ConfigError) as caught:
             Trust.of([text], require=True)
+        assert str(caught.value) == (
+            f"{text[:60]!r} is no public key: base64 of 32 bytes was expected "
+            "(`tandem signing-key show` prints the one that belongs to a private key)"
+        )
+    assert Trust.of([f" {OWNER.public}\n"], require=True).keys.keys() == {OWNER.id}
     assert signature.key_id(OWNER.public) == OWNER.id
 
 
