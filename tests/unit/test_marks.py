@@ -32,6 +32,9 @@ def test_a_mark_names_the_ends_that_moved() -> None:
     tracks[1].read(offset=12, epoch=1)
     head(tracks[1], 7.0)
     marks.take(7000, tracks)
+    head(tracks[0], 8.0)
+    head(tracks[1], 8.0)
+    marks.take(8000, tracks)
     expected = (Mark(at=5000, offsets={key(): 15}), Mark(at=7000, offsets={key(partition=1): 12}))
     assert marks.cut() == expected
     assert marks.cut() == ()
@@ -60,9 +63,23 @@ def test_a_partition_that_is_behind_allows_no_mark() -> None:
     tracks = [busy(0, at=5000, offset=15), busy(1, at=2999, offset=12)]
     marks.take(5000, tracks)
     assert marks.cut() == ()
+    assert not marks.due(5999), "it is looked again a second later"
+    assert marks.due(6000)
+    marks.take(5000, [tracks[0], busy(1, at=3000, offset=12)])
+    assert len(marks.cut()) == 1, "two seconds ago is a moment ago"
     tracks[1].frozen = True
     marks.take(5000, tracks)
     assert marks.cut() == (Mark(at=5000, offsets={key(): 15}),)
+
+
+def test_the_first_record_of_a_log_moves_its_end() -> None:
+    """From 0 to 1, before anything was committed."""
+    marks = Marks(flush_interval_s=60.0)
+    it = track(head_at=0, offset=0, head_offset=0)
+    it.read(offset=1, epoch=1)
+    it.at_head(offset=1, requested=5.0, received=5.0, at=5000)
+    marks.take(5000, [it])
+    assert marks.cut() == (Mark(at=5000, offsets={it.key: 1}),)
 
 
 def test_only_what_is_known_to_be_the_end_counts() -> None:
@@ -125,3 +142,40 @@ def test_what_moved_in_a_mark_that_is_left_out_is_in_the_next() -> None:
     assert [(mark.at, len(mark.offsets)) for mark in taken] == [(6000, 10_000), (7000, 5001)]
     assert taken[0].offsets[key()] == 6000
     assert taken[0].offsets[key(partition=9_999)] == 15
+
+
+def test_each_thinning_doubles_the_time_between_two_marks() -> None:
+    """Twenty thousand offsets are not too many yet; beyond them each second mark goes."""
+    marks = Marks(flush_interval_s=1.0)
+    at = 5000
+    tracks = [busy(n, at=at, offset=15) for n in range(10_000)]
+
+    def take(least: int) -> None:
+        nonlocal at
+        assert not marks.due(at + least - 1)
+        at += least
+        assert marks.due(at)
+        for it in tracks:
+            it.read(offset=at, epoch=1)
+            it.at_head(offset=at, requested=at / 1000, received=at / 1000, at=at)
+        marks.take(at, tracks)
+
+    marks.take(at, tracks)
+    take(1000)
+    take(1000)  # 30,000: the first two become one
+    take(1000)  # 30,000: again
+    take(2000)
+    take(4000)
+    assert [(mark.at, len(mark.offsets)) for mark in marks.cut()] == [(10_000, 10_000), (14_000, 10_000)]
+
+
+def test_two_marks_that_are_too_many_become_one() -> None:
+    """Of an even number none stays alone."""
+    marks = Marks(flush_interval_s=1.0)
+    tracks = [busy(n, at=5000, offset=15) for n in range(10_001)]
+    marks.take(5000, tracks)
+    for it in tracks:
+        it.read(offset=20, epoch=1)
+        head(it, 6.0)
+    marks.take(7000, tracks)
+    assert [(mark.at, set(mark.offsets.values())) for mark in marks.cut()] == [(7000, {20})]

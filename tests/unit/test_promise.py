@@ -107,11 +107,12 @@ def test_no_new_beginning_without_another_leader(end: int, leader: int) -> None:
     assert board.track.scan.base is before
 
 
-def test_a_new_leader_begins_anew() -> None:
-    """At today's log start; what was waiting to be committed is let go."""
+@pytest.mark.parametrize("leader", [0, 2])
+def test_a_new_leader_begins_anew(leader: int) -> None:
+    """At today's log start; what was waiting to be committed is let go. A broker may be number 0."""
     board = _board(10)
     board.adopted[board.track.key] = [object()]
-    assert takings.start_again(cast("Any", board), _PLACE, 2, -1)
+    assert takings.start_again(cast("Any", board), _PLACE, leader, -1)
     base = board.track.scan.base
-    assert (base.leader, base.start, base.done, board.adopted) == (2, 3, (), {})
+    assert (base.leader, base.start, base.done, board.adopted) == (leader, 3, (), {})
     assert not takings.start_again(cast("Any", board), TopicPartition("t", 1), 3, -1)

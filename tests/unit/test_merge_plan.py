@@ -1,0 +1,74 @@
+"""What is merged next, by sizes alone: who leaves a journal, who stays, and how large what is written becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from chains import Chain, key, part, position
+
+from backup_avro import layout
+from backup_avro.chain import PartitionKey, StoredObject
+from sink.merge_plan import Merge, MergeRules, Output, plan_merge
+
+RULES = MergeRules(fan_in=2, smallest=1000, own_bytes=100, limit=1000, most_runs=9)
+
+
+def merge_of(*journals: Mapping[int, int], rules: MergeRules = RULES) -> Merge:
+    """The merge of these journals, given as bytes by partition. Each has one record of every one of its partitions."""
+    chain = Chain().open()
+    for number, sizes in enumerate(journals, 1):
+        place = f"{layout.data_prefix(chain.state.claim.pair, 'a', 1)}journal/{number:020}+{number:016x}.avro"
+        at, parts = 100, []
+        for partition, size in sizes.items():
+            parts.append(replace(part(number, number, of=key(partition=partition), start=at), end=at + size))
+            at += size
+        item = StoredObject(
+            key=place,
+            journal=True,
+            bytes=at,
+            sha256="ab" * 32,
+            parts=tuple(replace(one, sha256="cd" * 32) for one in parts),
+        )
+        chain.commit({one.key: position(number + 1) for one in parts}, objects=(item,))
+    found = plan_merge(chain.state, rules)
+    assert found is not None
+    assert found.inputs == tuple(chain.state.objects.values())
+    return found
+
+
+def partitions(output: Output) -> list[PartitionKey]:
+    """Which partitions an output holds, in its order."""
+    return list(dict.fromkeys(piece.part.key for group in output.groups for piece in group))
+
+
+def offsets(output: Output) -> list[list[int]]:
+    """The first offsets of the pieces, by group."""
+    return [[piece.part.first for piece in group] for group in output.groups]
+
+
+def test_a_partition_of_some_size_gets_an_object_of_its_own() -> None:
+    """From `own_bytes` on, all journals taken together; the others share one that has the place of the newest."""
+    own, shared = merge_of({0: 50, 1: 49}, {0: 50, 1: 50}).outputs
+    assert (own.place, partitions(own), offsets(own)) == (None, [key(partition=0)], [[1, 2]])
+    assert (shared.place, partitions(shared), offsets(shared)) == (2, [key(partition=1)], [[1, 2]])
+
+
+def test_a_journal_stays_within_the_limit() -> None:
+    """As much as the limit is shared; where it is more, the largest leave, in whatever order partitions come."""
+    rules = replace(RULES, own_bytes=150, limit=200)
+    (shared,) = merge_of({0: 50, 1: 50}, {0: 50, 1: 50}, rules=rules).outputs
+    assert (shared.place, partitions(shared)) == (2, [key(partition=0), key(partition=1)])
+    own, shared = merge_of({0: 40, 1: 70}, {0: 40, 1: 70}, rules=rules).outputs
+    assert (own.place, partitions(own)) == (None, [key(partition=1)])
+    assert (shared.place, partitions(shared)) == (2, [key(partition=0)])
+
+
+def test_an_object_is_filled_up_to_the_limit() -> None:
+    """Two pieces of 60 bytes are 120, so each two fill one; a piece beyond the limit stands alone."""
+    fours = merge_of(*[{0: 60}] * 4, rules=replace(RULES, limit=120)).outputs
+    assert [(output.place, offsets(output)) for output in fours] == [(None, [[1, 2]]), (None, [[3, 4]])]
+    threes = merge_of(*[{0: 60}] * 4, rules=replace(RULES, limit=180)).outputs
+    assert [offsets(output) for output in threes] == [[[1, 2, 3]], [[4]]]
+    large = merge_of({0: 60}, {0: 200}, {0: 60}, {0: 60}, rules=replace(RULES, limit=120)).outputs
+    assert [offsets(output) for output in large] == [[[1]], [[2]], [[3, 4]]]
