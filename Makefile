@@ -77,8 +77,9 @@ fuzz: setup ## Hostile bytes: the compiled twins against plain Python, INPUTS=10
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.parsers --seconds-each $(or $(SECONDS_EACH),20) --jobs $(JOBS) \
 		$(if $(FIRST),--first $(FIRST))
 
-damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=) and see that verify and restore notice
-	@PYTHONPATH=tests $(BIN)/python -m damage --inputs $(or $(INPUTS),10000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST))
+damage: setup ## Damage a real backup in INPUTS=10000 places (FIRST=, ONLY=bits) and see that verify and restore notice
+	@PYTHONPATH=tests $(BIN)/python -m damage --inputs $(or $(INPUTS),10000) --jobs $(JOBS) $(if $(FIRST),--first $(FIRST)) \
+		$(if $(ONLY),--only '$(ONLY)')
 
 kills: setup ## Kill driver, executors, workers and broker under two restores, KILLS=30 times (SEED=), and compare
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m kills --kills $(or $(KILLS),30) $(if $(SEED),--seed $(SEED))

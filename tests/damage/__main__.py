@@ -17,6 +17,7 @@ import collections
 import logging
 import multiprocessing
 import random
+import re
 import sys
 import tempfile
 import time
@@ -30,7 +31,7 @@ import structlog
 from damage.forgeries import build_stage, forge
 from damage.judge import Fate, Outcome, judge, judge_forged_document, judge_forgery
 from damage.scene import build
-from damage.ways import damage
+from damage.ways import damage, kinds
 
 _SHARE = 100
 
@@ -41,17 +42,26 @@ def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="damage", description=__doc__)
     parser.add_argument("--inputs", type=int, default=10_000)
+    parser.add_argument("--only", default="", help="kinds of damage with a match of this expression, such as 'bits'")
     parser.add_argument("--forgeries", type=int, default=0, help="so many forgeries instead")
     parser.add_argument("--first", type=int, default=1, help="the first seed; each stands for a hundred inputs")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
+    try:
+        named = [kind for kind in kinds() if re.search(arguments.only, kind)]
+    except re.error as error:
+        parser.error(f"--only {arguments.only!r} is no regular expression: {error}")
+    if not named:
+        parser.error(f"--only {arguments.only!r} matches none of: {', '.join(kinds())}")
+    if arguments.only and arguments.forgeries:
+        parser.error("--only is about damages; forgeries have none")
     # Each reader tells of what it refuses, thousands of times.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began = time.perf_counter()
     totals: collections.Counter[tuple[str, Ending]] = collections.Counter()
     inputs, endings = (arguments.forgeries, Fate) if arguments.forgeries else (arguments.inputs, Outcome)
     seeds = range(arguments.first, arguments.first + max(1, inputs // _SHARE))
-    work = partial(_play, play_forgeries if arguments.forgeries else play)
+    work = partial(_play, play_forgeries if arguments.forgeries else partial(play, only=arguments.only))
     bad = 0
     with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool:
         for seed, counts, troubles in pool.imap_unordered(work, [(s, min(_SHARE, inputs)) for s in seeds]):
@@ -73,7 +83,7 @@ def _play(
     return seed, counts, troubles
 
 
-def play(seed: int, count: int) -> tuple[collections.Counter[tuple[str, Outcome]], list[str]]:
+def play(seed: int, count: int, only: str = "") -> tuple[collections.Counter[tuple[str, Outcome]], list[str]]:
     """Do `count` damages to the backup of a seed, one after the other; return what became of them, and what was bad."""
     rng = random.Random(seed)
     counts: collections.Counter[tuple[str, Outcome]] = collections.Counter()
@@ -81,7 +91,7 @@ def play(seed: int, count: int) -> tuple[collections.Counter[tuple[str, Outcome]
     with tempfile.TemporaryDirectory(prefix="damage-") as name:
         scene = build(Path(name), seed)
         for number in range(count):
-            done = damage(rng, scene)
+            done = damage(rng, scene, only)
             outcome, said = judge(scene, done)
             counts[done.kind, outcome] += 1
             if outcome is Outcome.BAD:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,14 @@ class Damage:
             path.write_bytes(data)
 
 
-def damage(rng: random.Random, scene: Scene) -> Damage:
-    """Damage one or two files in one of the ways."""
+def damage(rng: random.Random, scene: Scene, only: str = "") -> Damage:
+    """Damage one or two files in one of the ways, of those whose kind has a match of the expression `only`."""
     while True:
-        what = rng.choice(("objects",) * 3 + ("entries",) * 3 + ("claims",) + ("documents",) * 2)
+        what = rng.choice(_SHARES)
         name, way = rng.choice(_WAYS)
+        kind = f"{what}: {name}"
+        if re.search(only, kind) is None:
+            continue
         files = scene.files(what)
         changes = way(rng, files)
         before = {path: path.read_bytes() for path in changes}
@@ -47,7 +51,12 @@ def damage(rng: random.Random, scene: Scene) -> Damage:
                 path.unlink()
             else:
                 path.write_bytes(data)
-        return Damage(kind=f"{what}: {name}", before=before, end=end, document=what == "documents", gone=gone)
+        return Damage(kind=kind, before=before, end=end, document=what == "documents", gone=gone)
+
+
+def kinds() -> list[str]:
+    """Return all kinds of damage."""
+    return sorted({f"{what}: {name}" for what in _SHARES for name, _ in _WAYS})
 
 
 _Changes = dict[Path, bytes | None]
@@ -131,6 +140,7 @@ def _delete(rng: random.Random, files: list[Path]) -> _Changes:
     return {rng.choice(files): None}
 
 
+_SHARES = ("objects",) * 3 + ("entries",) * 3 + ("claims",) + ("documents",) * 2
 _WAYS: tuple[tuple[str, Callable[[random.Random, list[Path]], _Changes]], ...] = (
     ("bits flipped", _flip),
     ("bits flipped", _flip),

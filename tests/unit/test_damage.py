@@ -27,6 +27,13 @@ def test_damage_is_seen(seed: int) -> None:
     assert {outcome for _, outcome in counts} >= {Outcome.BOTH, Outcome.VERIFY}
 
 
+def test_some_kinds_alone() -> None:
+    """What `ONLY` names, and nothing else."""
+    counts, troubles = play(100_009, 12, only="(entries|claims): bits")
+    assert troubles == []
+    assert {kind for kind, _ in counts} == {"entries: bits flipped", "claims: bits flipped"}
+
+
 def test_without_checksums_damage_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge is able to find something: take the look at size and hash away, and it does.
 
