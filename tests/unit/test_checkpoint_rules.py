@@ -334,6 +334,14 @@ def test_damaged_requests_are_refused(change: dict[str, object], error: type[Dam
     assert str(refused.value) == f"checkpoints/x.json: {words}"
 
 
+def test_a_request_may_name_very_many_partitions() -> None:
+    """More than a megabyte of them, which no other small document may have."""
+    large = request({PartitionKey(f"{number:022}", 0): number for number in range(25_000)})
+    stored = encode_request(large)
+    assert len(stored) < 1 << 20, "packed"
+    assert decode_request(stored, "here") == large
+
+
 def test_damaged_outcomes_are_refused() -> None:
     """As strictly."""
     document = json.loads(unpack(encode_outcome(Outcome(id="x", nonce=NONCE, at=1, by="a", reason="r")), "x"))

@@ -37,6 +37,19 @@ def merge_of(*journals: Mapping[int, int], rules: MergeRules = RULES) -> Merge:
     return found
 
 
+def fitting(count: int, size: int) -> int:
+    """How many of `count` objects of one partition, `size` bytes each, one merge takes where 200 are the limit."""
+    chain = Chain().open()
+    for number in range(count):
+        stored = replace(part(number, number), start=10, end=size)
+        one = replace(chain.object(stored), bytes=size)
+        chain.commit({key(): position(number + 1)}, objects=(one,))
+    found = plan_merge(chain.state, replace(RULES, limit=200))
+    assert found is not None
+    assert found.inputs == tuple(chain.state.objects.values())[: len(found.inputs)], "the oldest come first"
+    return len(found.inputs)
+
+
 def partitions(output: Output) -> list[PartitionKey]:
     """Which partitions an output holds, in its order."""
     return list(dict.fromkeys(piece.part.key for group in output.groups for piece in group))
@@ -72,3 +85,10 @@ def test_an_object_is_filled_up_to_the_limit() -> None:
     assert [offsets(output) for output in threes] == [[[1, 2, 3]], [[4]]]
     large = merge_of({0: 60}, {0: 200}, {0: 60}, {0: 60}, rules=replace(RULES, limit=120)).outputs
     assert [offsets(output) for output in large] == [[[1]], [[2]], [[3, 4]]]
+
+
+def test_what_is_merged_of_one_partition_stays_within_the_limit() -> None:
+    """Exactly the limit fits. Two are always less: each is below half of it."""
+    assert fitting(4, 60) == 3
+    assert fitting(5, 50) == 4
+    assert fitting(4, 99) == 2

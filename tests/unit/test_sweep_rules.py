@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
 from chains import PAIR as CHAIN_PAIR
-from chains import Chain, complete_generation, grown, key, part
+from chains import Chain, complete_generation, grown, key, part, position, topic
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Entry, Horizon, Kind, PartitionKey, sha256_hex, uncompressed_of
+from backup_avro.chain import Base, Entry, Horizon, Kind, PartitionKey, sha256_hex, uncompressed_of
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
 from backup_avro.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
 from backup_avro.errors import DamagedError, RefusedError
@@ -81,6 +81,25 @@ REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
     "a horizon of what is not there": (
         lambda c: by_janitor(c, horizon=Horizon(seq=5, offsets={U: 1})),
         "can't have its horizon at 1",
+    ),
+    "a horizon of what was not read through": (
+        lambda c: by_janitor(
+            c.commit({U: position(9, base=Base(start=0, end=5, leader=1))}, topics=(topic("u"),)),
+            horizon=Horizon(seq=5, offsets={U: 7}),
+        ),
+        "u-0 can't have its horizon at 7",
+    ),
+    "an object whose last record is the first beyond the horizon": (
+        lambda c: by_janitor(c, replaced=(list(c.state.objects)[1],), horizon=Horizon(seq=5, offsets={K: 19})),
+        "holds what lies beyond the horizon",
+    ),
+    "an object of what has no horizon": (
+        lambda c: by_janitor(
+            c.commit({U: position(1)}, part(0, 0, of=U), topics=(topic("u"),)),
+            replaced=(next(reversed(c.state.objects)),),
+            horizon=Horizon(seq=5, offsets={K: 30}),
+        ),
+        "holds what lies beyond the horizon",
     ),
     "an object that reaches beyond the horizon": (
         lambda c: by_janitor(c, replaced=(next(reversed(c.state.objects)),), horizon=Horizon(seq=5, offsets={K: 30})),
