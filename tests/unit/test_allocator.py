@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 
@@ -52,6 +54,7 @@ def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 _FREE = """
 import ctypes
+import gc
 from controller.allocator import give_back, share_heaps
 def resident():
     with open("/proc/self/statm") as file:
@@ -76,6 +79,24 @@ def test_what_is_free_between_what_lives_goes_back() -> None:
     """Most of 64 MB; without the call all of it stays."""
     done = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout) > 40_000_000
+
+
+def test_what_lives_in_cycles_alone_is_freed() -> None:
+    """Python's own collector may come much later."""
+
+    class Dead:
+        """It holds itself."""
+
+    gone = weakref.ref(dead := Dead())
+    dead.me = dead  # type: ignore[attr-defined]
+    gc.disable()
+    try:
+        del dead
+        assert gone() is not None
+        allocator.give_back()
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_another_c_library_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
