@@ -14,6 +14,7 @@ from backup_avro.chain import Base, Clearing, Entry, Kind, Mark, Position, Store
 from backup_avro.chain_json import encode_entry
 from backup_avro.envelope import Envelope
 from backup_avro.fold import ChainError, Generation, check
+from backup_avro.snapshot import dump_state
 
 K = key()
 ENVELOPE = Envelope(key_id="0" * 16, data_key=bytes(40))
@@ -599,6 +600,10 @@ def test_a_copy_stands_still() -> None:
     chain.taint(15).seal().clearing().cleared()
     assert copied == before
     assert chain.state != copied
+    own = [name for name in Generation.__slots__ if isinstance(getattr(copied, name), dict | list)]
+    assert "skews" in own
+    state = chain.state.frozen_copy()
+    assert [name for name in own if getattr(state, name) is getattr(chain.state, name)] == ["missing"], "of pictures"
 
 
 def test_reading_an_honest_chain_gives_the_same_state() -> None:
@@ -623,9 +628,18 @@ def test_an_encrypted_journal_needs_no_hashes() -> None:
 
 def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
     """Whose it was and when what happened; nothing whose size depends on partitions, objects or commits."""
-    state = complete().seal().clearing().cleared().state
+    chain = complete()
+    seq = chain.state.seq + 1
+    chain.append(Kind.SNAPSHOT, snapshot=seq, folded=dump_state(chain.state))
+    state = chain.append(Kind.CONFIRM, snapshot=seq).state
+    chain.append(Kind.SEALED, snapshot=seq)
+    everything = Clearing(goes=tuple(sorted(state.positions)), stays={})
+    for kind in (Kind.CLEARING, Kind.CLEARED):
+        chain.append(kind, clearing=everything, snapshot=seq)
     outline = state.outline()
     assert outline.gone
+    assert outline.cleared == Clearing(goes=(), stays={})
+    assert None not in (outline.opening, outline.completed_seq, outline.clearing_by)
     same = (
         "number",
         "instance",
@@ -634,8 +648,12 @@ def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
         "at",
         "holder",
         "complete",
+        "opening",
+        "snapshot",
         "completed_at",
+        "completed_seq",
         "sealed_at",
+        "clearing_by",
         "sealed",
     )
     assert [getattr(outline, name) for name in same] == [getattr(state, name) for name in same]
