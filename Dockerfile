@@ -14,8 +14,8 @@ RUN apt-get update \
 COPY requirements requirements
 # Every file is held against its hash. PySpark, which has no wheel, and Tandem are built with what build.lock names.
 RUN python -m venv /build \
-    && /build/bin/pip install --no-cache-dir --require-hashes --requirement requirements/build.lock \
-    && /build/bin/pip wheel --no-cache-dir --require-hashes --no-build-isolation --wheel-dir /wheels \
+    && /build/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/build.lock \
+    && /build/bin/pip wheel --no-cache-dir --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels \
         --requirement requirements/runtime.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY avro avro
@@ -39,7 +39,7 @@ COPY pyproject.toml ./
 COPY requirements requirements
 COPY supply_chain supply_chain
 RUN python -m venv /sbom \
-    && /sbom/bin/pip install --no-cache-dir --require-hashes --requirement requirements/sbom.lock \
+    && /sbom/bin/pip install --no-cache-dir --require-hashes --no-deps --requirement requirements/sbom.lock \
     && /sbom/bin/python -m supply_chain.sbom --python /opt/tandem/venv/bin/python --output /opt/tandem/sbom.cdx.json
 COPY image/main.py image/entrypoint.sh /opt/tandem/
 RUN chmod 0755 /opt/tandem/entrypoint.sh

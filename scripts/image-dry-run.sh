@@ -35,8 +35,8 @@ git ls-files -co --exclude-standard -- $copied | tar -cf - -T - | tar -xf - -C "
 say "wheels"
 pip=("$work/build/bin/pip" --quiet --disable-pip-version-check)
 "$python" -m venv "$work/build"
-"${pip[@]}" install --require-hashes --requirement "$work/src/requirements/build.lock"
-"${pip[@]}" wheel --require-hashes --no-build-isolation --wheel-dir "$work/wheels" \
+"${pip[@]}" install --require-hashes --no-deps --requirement "$work/src/requirements/build.lock"
+"${pip[@]}" wheel --require-hashes --no-deps --no-build-isolation --wheel-dir "$work/wheels" \
     --requirement "$work/src/requirements/runtime.lock"
 epoch=$(sed -n 's/^ARG SOURCE_DATE_EPOCH=//p' Dockerfile)
 (cd "$work/src" && SOURCE_DATE_EPOCH=$epoch "$work/build/bin/python" -m build --no-isolation --wheel \
@@ -66,7 +66,7 @@ cp image/main.py image/entrypoint.sh "$opt/"
 
 say "list of its parts"
 "$python" -m venv "$work/sbom"
-"$work/sbom/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
+"$work/sbom/bin/pip" install --quiet --disable-pip-version-check --require-hashes --no-deps \
     --requirement "$work/src/requirements/sbom.lock"
 (cd "$work/src" && "$work/sbom/bin/python" -m supply_chain.sbom --python "$opt/venv/bin/python" --output "$opt/sbom.cdx.json")
 

@@ -43,6 +43,8 @@ if [ ! -x .venv/bin/python ] || [ ! -e "$stamp" ] || [ "$wanted" != "$(cat "$sta
     bash scripts/install-locked.sh .venv/bin/python build dev || exit 1
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . ||
         die "pip could not install Tandem itself" "see its message above"
+    lacks=$(.venv/bin/python -m pip --disable-pip-version-check check) ||
+        die "requirements/ does not name all that is needed: $lacks" "write the locks anew: make lock"
     .venv/bin/python -c 'import sink.transcode._twin, sink.transcode._bodies' 2>/dev/null ||
         say "no C compiler: the transcoder in plain Python is used, which is slow; its tests will fail"
     echo "$wanted" >"$stamp"

@@ -276,9 +276,12 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
     """Entries before COMPLETE, and those that commit nothing."""
     past = history(store, 1)
     past.backup.append(Kind.SNAPSHOT)
+    complete = past.backup.writer.state.completed_seq or 0
     for seq in (1, 2, 99, past.backup.writer.state.seq):
-        with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is no moment"):
+        with pytest.raises(ConfigError, match=f"entry {seq} of generation 1 is no moment") as caught:
             plan(store, commit=seq)
+        moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
+        assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
     with pytest.raises(RefusedError, match="no generation is complete"):
         plan_of(ChainReader(MemoryStore(), PAIR), Options(at=0))
 

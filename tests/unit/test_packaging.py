@@ -63,5 +63,6 @@ def test_the_image_installs_nothing_that_is_not_locked() -> None:
     calls = re.findall(r"pip (?:install|wheel) [^&\n]*", text)
     assert len(calls) == 4
     assert all("--require-hashes" in call or "--no-index" in call for call in calls)
+    assert all("--no-deps" in call for call in calls if "--require-hashes" in call), "nothing is left to be resolved"
     assert all("--no-build-isolation" in call for call in calls if "runtime.lock" in call)
     assert "-m build --no-isolation" in text

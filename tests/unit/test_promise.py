@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from chains import part
 
-from backup_avro.chain import Base, PartitionKey
+from backup_avro.chain import Base, PartitionKey, StoredObject
 from backup_avro.offer import Offer
 from sink import takings
 from sink.promise import promise_of
@@ -68,23 +69,42 @@ def _board(end: int) -> _Board:
     return _Board(SimpleNamespace(key=PartitionKey("id", 0), scan=scan, log_start=3))
 
 
-def test_a_range_without_records_is_taken_without_objects() -> None:
-    """What was compacted away leaves nothing behind, and the base goes on below it."""
-    board = _board(10)
-    offer = Offer(
+def _offer(board: _Board, low: int, high: int, *objects: StoredObject) -> Offer:
+    return Offer(
         generation=1,
         key=board.track.key,
         floor=1,
         leader=1,
-        low=4,
-        high=10,
+        low=low,
+        high=high,
         started_at=1,
         ended_at=2,
         took_ms=1,
-        objects=(),
+        objects=objects,
         run="r",
     )
-    takings.take(cast("Any", board), board.track, offer)
+
+
+def test_ranges_are_taken_one_below_the_other() -> None:
+    """Under a new attempt each, with their objects; the last one ends the base, as of the store's time."""
+    board = _board(10)
+    for number, (low, high) in enumerate([(4, 10), (0, 4)], 1):
+        assert board.track.scan.base.done_at is None
+        item = StoredObject(key=f"o{low}", journal=False, bytes=200, sha256="", parts=(part(low, high - 1, scan=9),))
+        takings.take(cast("Any", board), board.track, _offer(board, low, high, item))
+        taken = board.adopted[board.track.key]
+        assert [(one.key, one.parts[0].scan) for one in taken[-1:]] == [(f"o{low}", number)]
+    assert list(board.adopted) == [board.track.key]
+    assert [one.key for one in taken] == ["o4", "o0"]
+    assert board.records == 10
+    base = board.track.scan.base
+    assert (base.done, base.done_at, base.attempts) == (((0, 10),), 5, 2)
+
+
+def test_a_range_without_records_is_taken_without_objects() -> None:
+    """What was compacted away leaves nothing behind, and the base goes on below it."""
+    board = _board(10)
+    takings.take(cast("Any", board), board.track, _offer(board, 4, 10))
     assert board.track.scan.base.done == ((4, 10),)
     assert (board.adopted, board.records) == ({}, 0)
     assert not takings.end_empty(cast("Any", board), _PLACE)

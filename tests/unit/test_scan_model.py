@@ -188,6 +188,7 @@ def test_a_moved_leader_starts_all_again() -> None:
         pytest.param(1, (5, 5), True, id="nothing happened"),
         pytest.param(1, (5, 6, 7), True, id="its epoch was raised, and again"),
         pytest.param(1, (5, 7), False, id="another one may have led in between"),
+        pytest.param(1, (0, 2), False, id="another one may have led after the first epoch of all"),
         pytest.param(1, (5, 6, 4), True, id="an older view"),
         pytest.param(1, (-1, 9), True, id="nothing was known"),
         pytest.param(1, (5, -1), True, id="the cluster does not tell"),

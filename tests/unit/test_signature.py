@@ -65,10 +65,19 @@ def test_a_document_at_another_place_is_refused(body: bytes) -> None:
 @BODIES
 def test_unsigned_and_foreign_ones_count_only_where_signatures_are_not_required(body: bytes) -> None:
     """The time until all writers sign: what is not signed, or by somebody else, is taken as ever."""
-    with pytest.raises(SignatureError, match=r"is not signed, and signing.require is set"):
+    with pytest.raises(SignatureError, match=r"is not signed, and signing.require is set") as caught:
         trust(OWNER).open(KEY, body)
-    with pytest.raises(SignatureError, match=f"signed with the key {STRANGER.id}, which signing.trusted does not hold"):
+    assert caught.value.remedy == (
+        "it was forged, or written before signing was switched on; if so, set signing.require: false until the pair "
+        "has taken a turn and what is older is cleared"
+    )
+    with pytest.raises(
+        SignatureError, match=f"signed with the key {STRANGER.id}, which signing.trusted does not hold"
+    ) as foreign:
         trust(OWNER).open(KEY, STRANGER.seal(KEY, body))
+    assert foreign.value.remedy == (
+        "if it is the key of a writer of yours, add its public key; else the object was forged"
+    )
     lenient = trust(OWNER, require=False)
     assert lenient.open(KEY, body) == lenient.open(KEY, STRANGER.seal(KEY, body)) == body
     assert Trust().open(KEY, OWNER.seal(KEY, body)) == body
