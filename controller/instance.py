@@ -324,10 +324,8 @@ class Instance:
         _LOG.info("reading", generation=number)
 
     def _clear(self, number: int, clearing: Clearing, reason: Reason) -> None:
-        try:
-            self._tasks.clear(number, clearing, complete=reason is Reason.COVERED)
-        finally:
-            self._give_back()
+        self._tasks.clear(number, clearing, complete=reason is Reason.COVERED)
+        self._give_back()
 
     def _complete(self, number: int, *, ask_brokers: bool) -> None:
         try:  # not between commits, because brokers may take their time, and a terabyte takes hours to be read back
@@ -347,7 +345,9 @@ class Instance:
                 done.set()
 
         asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
-        self._give_back()
+        writer = self._tasks.writers.get(number)
+        if writer is not None and writer.state.complete:  # else it is tried again, every second maybe
+            self._give_back()
 
     def _mind_hints(self) -> None:
         """Look at the store at once when somebody says that there is a pause, or no longer."""
