@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigEntry  # type: ignore[attr-defined]  # public, but not marked for re-export
 
 from sink.source import cluster
 from sink.source.cluster import ClusterAdmin
@@ -33,6 +35,7 @@ class _Client:
         self.tell: Callable[[KafkaError], None] = config["error_cb"]
         self.errors: deque[KafkaError] = deque()
         self.answers: deque[KafkaError | _Id] = deque()
+        self.describe_configs: Callable[..., Any] | None = None
 
     def poll(self, _: float) -> None:
         """Serve the callbacks."""
@@ -70,6 +73,34 @@ def client(monkeypatch: pytest.MonkeyPatch) -> _Client:
 
 def _admin() -> ClusterAdmin:
     return ClusterAdmin({"bootstrap.servers": "b:9092"}, timeout_s=2)
+
+
+class _Name(str):
+    """A name that can be watched."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_names_of_settings_stay(client: _Client) -> None:
+    asked = 0
+
+    def describe(resources: list[Any], **_: float) -> dict[Any, Future[dict[str, ConfigEntry]]]:
+        nonlocal asked
+        asked += 1
+        futures: dict[Any, Future[dict[str, ConfigEntry]]] = {one: Future() for one in resources}
+        for future in futures.values():
+            names = [_Name("a.setting.that.no.code.names"), _Name("retention.ms")]
+            seen.extend(weakref.ref(name) for name in names)
+            future.set_result({name: ConfigEntry(name, "1") for name in names})
+        return futures
+
+    seen: list[weakref.ref[_Name]] = []
+    client.describe_configs = describe
+    admin = _admin()
+    for _ in range(3):
+        assert list(admin.config(["t"])["t"]) == ["retention.ms"]
+    assert asked == 3
+    assert [name() is not None for name in seen] == [True, True, False, False, False, False]
 
 
 def test_a_refusal_that_came_between_two_calls_counts(client: _Client) -> None:
