@@ -10,8 +10,10 @@ from backup_avro.chain import GroupOffset, PartitionKey, Topic
 from backup_avro.coverage import Guarded
 from controller.config import Config
 from sink.source.cluster import ClusterAdmin
+from sink.source.groups import MOST
 
 _LOG = structlog.get_logger()
+_NAMED = 10
 
 
 class GuardedCluster:
@@ -21,6 +23,7 @@ class GuardedCluster:
         self._admin = admin
         self._config = config
         self._missing: frozenset[str] = frozenset()
+        self._left_out: frozenset[str] = frozenset()
 
     def guarded(self) -> Sequence[Topic]:
         """Return the guarded topics that exist now, with their configuration."""
@@ -51,25 +54,46 @@ class GuardedCluster:
         return {info.name: info.topic_id for info in self._admin.topics(names)}
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
-        """Return the committed offsets of the guarded groups on these topics, None for those that can't be read."""
+        """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
+
+        Of groups for which there is no room there are none: what was known of them would take room as well.
+        """
         ids = {topic.name: topic.topic_id for topic in topics}
-        answer = self._admin.group_offsets(ids)
+        answer = self._admin.group_offsets(ids, guards=self._config.groups.guards)
+        if answer.left_out != self._left_out:
+            self._left_out = answer.left_out
+            self._tell_left_out()
         for group, error in answer.failed.items():
             _LOG.warning("cannot read a consumer group's offsets", group=group, error=str(error))
         unknown: dict[str, Sequence[GroupOffset] | None] = dict.fromkeys(answer.failed)
-        return {
-            group: tuple(
-                GroupOffset(
-                    key=PartitionKey(ids[tp.topic], tp.partition),
-                    offset=item.offset,
-                    epoch=item.leader_epoch,
-                    metadata=item.metadata,
+        return (
+            {
+                group: tuple(
+                    GroupOffset(
+                        key=PartitionKey(ids[tp.topic], tp.partition),
+                        offset=item.offset,
+                        epoch=item.leader_epoch,
+                        metadata=item.metadata,
+                    )
+                    for tp, item in sorted(offsets.items())
                 )
-                for tp, item in sorted(offsets.items())
-            )
-            for group, offsets in answer.groups.items()
-            if self._config.groups.guards(group)
-        } | unknown
+                for group, offsets in answer.groups.items()
+            }
+            | unknown
+            | dict.fromkeys(answer.left_out, ())
+        )
+
+    def _tell_left_out(self) -> None:
+        if not self._left_out:
+            _LOG.info("there is room for the offsets of all consumer groups again")
+            return
+        _LOG.warning(
+            "the offsets of some consumer groups are not backed up: all together they would take too much of an entry",
+            groups=sorted(self._left_out)[:_NAMED],
+            count=len(self._left_out),
+            most_bytes=MOST,
+            remedy="leave out those that nobody needs with groups.include or groups.exclude",
+        )
 
 
 def as_guarded(cluster_id: str, topics: Sequence[Topic]) -> Guarded:

@@ -441,7 +441,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         skew=fields.take("skew", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
-            name: tuple(load_group(item, where) for item in _list(items, where))
+            name: tuple(load_group(item, where) for item in load_list(items, where))
             for name, items in fields.take("groups", dict, {}).items()
         },
         marks=tuple(_load_mark(item, where) for item in fields.take("marks", list, ())),
@@ -533,7 +533,7 @@ def load_offsets(document: object, where: str) -> dict[PartitionKey, int]:
     """Parse the JSON form of an offset vector."""
     offsets = _load_by_key(document, where)
     for offset in offsets.values():
-        _ints([offset], 1, where)
+        load_ints([offset], 1, where)
     return offsets
 
 
@@ -551,9 +551,9 @@ def _load_position(document: object, where: str) -> Position:
         leader=inner.take("leader", int),
         attempts=inner.take("attempts", int),
         floor=inner.take("floor", int),
-        done=tuple(_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
-        open=tuple(_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
-        void=_ints(inner.take("void", list, ()), None, where),
+        done=tuple(load_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
+        open=tuple(load_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
+        void=load_ints(inner.take("void", list, ()), None, where),
         done_at=inner.take("done_at", int, None),
         epoch=inner.take("epoch", int, -1),
     )
@@ -570,7 +570,8 @@ def _load_position(document: object, where: str) -> Position:
     return position
 
 
-def _ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
+def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:
+    """Parse a list of whole numbers, of `length` if that is given."""
     if (
         not isinstance(values, list | tuple)
         or (length is not None and len(values) != length)
@@ -586,7 +587,8 @@ def _text(value: object, where: str) -> str:
     return value
 
 
-def _list(value: object, where: str) -> list[object]:
+def load_list(value: object, where: str) -> list[object]:
+    """Return a value that must be a list."""
     if not isinstance(value, list):
         raise DamagedError(f"{where}: a list was expected")
     return value

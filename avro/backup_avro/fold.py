@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Self
 
 from backup_avro import layout
@@ -106,7 +107,7 @@ class Generation:
             raise DamagedError(f"{where}: no SNAPSHOT, though a later entry says so")
         fields = load_state(entry.folded, where)
         moments = [Moment(seq=seq, at=at, kind=kind) for seq, at, kind in fields.pop("moments")]
-        return cls(
+        state = cls(
             claim=claim,
             head_sha256=sha256,
             seq=entry.seq,
@@ -118,6 +119,10 @@ class Generation:
             moments=moments,
             **fields,
         )
+        problem = _check_folded(state)
+        if problem:
+            raise DamagedError(f"{where}: {problem}")
+        return state
 
     @property
     def number(self) -> int:
@@ -449,6 +454,33 @@ def _check_snapshot(state: Generation, entry: Entry) -> str | None:
     return None if same else "it is not what the entries before it add up to"
 
 
+def _check_folded(state: Generation) -> str | None:
+    """Say what no chain adds up to in a state that a SNAPSHOT just gave: what it says is all that its reader knows."""
+    if not 0 <= state.earlier_snapshot < state.seq:
+        return f"entry {state.earlier_snapshot} is no SNAPSHOT before it"
+    told = [0, *(moment.seq for moment in state.moments), state.seq]
+    if any(before >= after for before, after in pairwise(told)):
+        return "its moments are not in order"
+    unknown = next((key for key in state.positions if key.topic_id not in state.topics), None)
+    if unknown is not None:
+        return f"a position of topic id {unknown.topic_id}, which it does not know"
+    problems = (_check_name(state, key) for key in state.replaced)
+    return next(filter(None, problems), None) or next(
+        filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None
+    )
+
+
+def _check_folded_object(state: Generation, item: StoredObject) -> str | None:
+    if item.key in state.replaced:
+        return f"{item.key} is replaced, and is not"
+    beyond = (part for part in item.parts if not _was_read(state, part))
+    return (
+        _check_name(state, item.key)
+        or object_problem(item)
+        or next((f"{item.key}: {_beyond(part)}" for part in beyond), None)
+    )
+
+
 def _check_positions(state: Generation, entry: Entry) -> str | None:
     if entry.kind in _SAYS_NOTHING and (
         entry.positions or entry.topics or entry.groups or entry.taints or entry.marks or entry.head_at is not None
@@ -511,9 +543,9 @@ def _check_objects(state: Generation, entry: Entry) -> str | None:
 
 
 def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | None:
-    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
-    if not item.key.startswith(prefix) or "/../" in item.key:
-        return f"{item.key} lies outside {prefix}"
+    problem = _check_name(state, item.key)
+    if problem:
+        return problem
     if item.key in state.objects or item.key in state.replaced:
         return f"{item.key} is in the chain already"
     alone = object_problem(item)
@@ -521,6 +553,12 @@ def _check_object(state: Generation, entry: Entry, item: StoredObject) -> str | 
         return alone
     problem = next(filter(None, (_check_part(state, entry, part) for part in item.parts)), None)
     return f"{item.key}: {problem}" if problem else None
+
+
+def _check_name(state: Generation, key: str) -> str | None:
+    """Say so if an object lies elsewhere than its generation's data do. What a chain names may be deleted one day."""
+    prefix = layout.data_prefix(state.claim.pair, state.claim.instance, state.claim.generation)
+    return None if key.startswith(prefix) and "/../" not in key else f"{key} lies outside {prefix}"
 
 
 def object_problem(item: StoredObject) -> str | None:
@@ -541,12 +579,19 @@ def object_problem(item: StoredObject) -> str | None:
     return None
 
 
+def _beyond(part: Part) -> str:
+    return f"offsets up to {part.last} of a partition that was not read so far"
+
+
+def _was_read(state: Generation, part: Part) -> bool:
+    before = state.positions.get(part.key)
+    return before is not None and part.last < max(before.offset, before.base.end)
+
+
 def _check_part(state: Generation, entry: Entry, part: Part) -> str | None:
     before = state.positions.get(part.key)
     if entry.kind is Kind.REWRITE:
-        if before is None or part.last >= max(before.offset, before.base.end):
-            return f"offsets up to {part.last} of a partition that was not read so far"
-        return None
+        return None if _was_read(state, part) else _beyond(part)
     after = entry.positions.get(part.key)
     if after is None:
         return "records without a position"

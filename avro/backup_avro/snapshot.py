@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from backup_avro.chain import Expired, Horizon, JsonObject, Kind, PartitionKey
+from backup_avro.chain import Expired, Horizon, JsonObject, Kind, PartitionKey, StoredObject
 from backup_avro.chain_json import (
     Fields,
     canonical,
@@ -25,6 +25,8 @@ from backup_avro.chain_json import (
     dump_topic,
     load_group,
     load_horizon,
+    load_ints,
+    load_list,
     load_object,
     load_offsets,
     load_opening,
@@ -33,6 +35,7 @@ from backup_avro.chain_json import (
     load_topic,
 )
 from backup_avro.errors import DamagedError
+from backup_avro.integers import is_int64
 
 if TYPE_CHECKING:
     from backup_avro.fold import Generation
@@ -117,11 +120,11 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
             topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))
         },
         "groups": {
-            name: {group.key: group for group in (load_group(item, where) for item in items)}
+            name: {group.key: group for group in (load_group(item, where) for item in load_list(items, where))}
             for name, items in fields.take("groups", dict).items()
         },
-        "objects": {item.key: item for item in (load_object(item, where) for item in fields.take("objects", list))},
-        "replaced": dict(fields.take("replaced", dict)),
+        "objects": _objects(fields.take(_OBJECTS, list), where),
+        "replaced": _replaced(fields.take("replaced", dict), where),
         "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),
@@ -130,11 +133,23 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     }
     fields.end()
     if completed is not None:
-        found["completed_seq"], found["completed_at"] = completed
+        found["completed_seq"], found["completed_at"] = load_ints(completed, 2, where)
     if horizon is not None:
         swept = load_horizon(horizon, where)
         found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
     return found
+
+
+def _objects(documents: list[object], where: str) -> dict[str, StoredObject]:
+    objects = {item.key: item for item in (load_object(document, where) for document in documents)}
+    if len(objects) < len(documents):
+        raise DamagedError(f"{where}: it names an object twice")
+    return objects
+
+
+def _replaced(document: JsonObject, where: str) -> dict[str, int]:
+    load_ints(list(document.values()), None, where)
+    return dict(document)
 
 
 def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
@@ -149,7 +164,7 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
 
 def _moment(document: object, where: str) -> tuple[int, int, Kind]:
     match document:
-        case [int(seq), int(at), str(kind)] if kind in Kind.__members__:
+        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and kind in Kind.__members__:
             return seq, at, Kind(kind)
         case _:
             raise DamagedError(f"{where}: {document!r} is no moment")

@@ -388,7 +388,7 @@ class LogSettings(Section):
 
 
 class GroupsSettings(Section):
-    """Offsets of consumer groups, kept beside the records."""
+    """Offsets of consumer groups, kept beside the records: 450,000 of them, or fewer with metadata."""
 
     enabled: bool = Field(default=True, description="whether consumer-group offsets are backed up")
     interval: Duration = Field(default=timedelta(minutes=5), description="time between two readings")

@@ -38,6 +38,7 @@ from backup_avro.errors import ConfigError, TandemError
 from sink.source import admin_errors, client_config, left_behind, topic_id
 from sink.source.errors import ClusterTransientError, ClusterUnreachableError, UnknownTopicError
 from sink.source.fetched import TopicPartition
+from sink.source.groups import MOST, GroupOffset, GroupOffsets, GroupRoom
 from sink.source.tokens import Tokens
 
 _log = logging.getLogger(__name__)
@@ -105,26 +106,6 @@ class TopicInfo:
     partitions: Mapping[int, tuple[int, int]]
     replication_factor: int
     internal: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffset:
-    """Where a group stands in a partition. `leader_epoch` -1: not recorded. `metadata` is the group's own note."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffsets:
-    """Offsets of the groups that have any on the topics asked for; `failed`: group -> why it could not be read.
-
-    The key "*" in `failed` stands for groups that could not even be listed (a broker did not answer).
-    """
-
-    groups: Mapping[str, Mapping[TopicPartition, GroupOffset]]
-    failed: Mapping[str, TandemError]
 
 
 class ClusterAdmin:
@@ -257,8 +238,13 @@ class ClusterAdmin:
                 },
             )
 
-    def group_offsets(self, topics: Collection[str]) -> GroupOffsets:
-        """Return where consumer groups stand on `topics`. A group that can't be read is reported and costs no other."""
+    def group_offsets(
+        self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
+    ) -> GroupOffsets:
+        """Return where the consumer groups that `guards` names stand on `topics`, as far as `most` bytes have room.
+
+        A group that can't be read is reported and costs no other. The largest are left out first.
+        """
         deadline = self._deadline()
         wanted = frozenset(topics)
         listing = self._call(
@@ -270,8 +256,8 @@ class ClusterAdmin:
         failed: dict[str, TandemError] = {}
         for error in listing.errors or ():
             failed["*"] = self._explain(error, "list the groups of", "a broker")
-        groups: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-        left = deque(sorted(group.group_id for group in listing.valid or ()))
+        room = GroupRoom(most)
+        left = deque(sorted(group.group_id for group in listing.valid or () if guards(group.group_id)))
         asked: deque[tuple[str, Future[Any]]] = deque()
         while left or asked:
             while left and len(asked) < _GROUPS_AT_ONCE:
@@ -290,8 +276,12 @@ class ClusterAdmin:
                 continue
             offsets = self._offsets_of(group, answer, wanted, failed)
             if offsets:
-                groups[group] = MappingProxyType(offsets)
-        return GroupOffsets(groups=MappingProxyType(groups), failed=MappingProxyType(failed))
+                room.put(group, MappingProxyType(offsets))
+        return GroupOffsets(
+            groups=MappingProxyType(room.groups),
+            failed=MappingProxyType(failed),
+            left_out=frozenset(room.left_out),
+        )
 
     def _ask_group(self, group: str, deadline: float) -> Future[Any]:
         futures = self._sync(

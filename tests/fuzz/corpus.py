@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro import outcome
-from backup_avro.chain import Part, PartitionKey, StoredObject
+from backup_avro.chain import Horizon, Kind, Part, PartitionKey, StoredObject
 from backup_avro.chain_json import pack, unpack
 from backup_avro.compression import gzip
 from backup_avro.offer import Offer, encode_offer
@@ -98,8 +99,11 @@ def load() -> dict[str, tuple[bytes, ...]]:
     }
 
 
-def store_of_backup() -> MemoryStore:
-    """A store with a sealed and a complete generation of two topics, and a pin."""
+def store_of_backup(*, snapshot: bool = False) -> MemoryStore:
+    """A store with a sealed and a complete generation of two topics, and a pin; the latter with a SNAPSHOT at its end.
+
+    Its state has something of everything, as far as a generation that can be restored does.
+    """
     store = MemoryStore(clock_ms=AT)
     specs = [TopicSpec("orders", partitions=2), TopicSpec("prices")]
     one = Backup.claim(store, topics=specs)
@@ -111,8 +115,23 @@ def store_of_backup() -> MemoryStore:
     two.commit([*records("orders", 0, range(12)), *records("orders", 1, range(5)), *records("prices", 0, range(7))])
     two.complete()
     one.seal()
+    if snapshot:
+        _fill(two)
     pins.put(store, PAIR, generation=2, owner="restore", until=AT * 2)
     return store
+
+
+def _fill(backup: Backup) -> None:
+    backup.commit(records("orders", 0, range(12, 15)), groups={"billing": {("orders", 0): 5, ("prices", 0): 2}})
+    backup.taint("prices", 0, 6)
+    state = backup.writer.state
+    first, *_ = (item for item in state.objects.values() if not item.journal)
+    again = replace(first, key=f"{first.key}.merged")
+    swept = Horizon(seq=state.moments[-1].seq, offsets={backup.key("orders", 0): 2})
+    backup.append(Kind.REWRITE, objects=(again,), replaced=(first.key,))
+    backup.append(Kind.REWRITE, horizon=swept, fence=True)
+    backup.append(Kind.REWRITE, replaced=(again.key,))
+    backup.append(Kind.SNAPSHOT)
 
 
 def _offer() -> Offer:

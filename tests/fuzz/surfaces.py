@@ -61,6 +61,9 @@ def _documents(kind: str, read: Callable[[bytes], object]) -> Surface:
     return Surface(name=kind, twist=twist, read=read)
 
 
+_MARK: Final = "a state"
+
+
 def _stored(kind: str, read: Callable[[bytes, str], object]) -> Surface:
     return _documents(kind, lambda data: read(data, _WHERE))
 
@@ -108,6 +111,17 @@ def _linked(rng: random.Random) -> dict[str, bytes]:
             plain = hostile.document_of(rng, [plain])
         head = sha256_hex(plain)
         store.objects[key] = chain_json.pack(plain)
+    return store.objects
+
+
+def _folded(rng: random.Random) -> dict[str, bytes]:
+    """Twist the state in a SNAPSHOT, all that its readers know of a chain."""
+    store = corpus.store_of_backup(snapshot=True)
+    key = max(key for key in store.objects if key.startswith(layout.chain_prefix(PAIR, 2)))
+    document = json.loads(chain_json.unpack(store.objects[key], key))
+    folded = hostile.document_of(rng, [chain_json.canonical(document["folded"])])
+    around = chain_json.canonical(document | {"folded": _MARK}).split(f'"{_MARK}"'.encode())
+    store.objects[key] = chain_json.pack(folded.join(around))
     return store.objects
 
 
@@ -317,6 +331,7 @@ def _plain(name: str, kind: str, read: Callable[[bytes], object]) -> Surface:
 _SIMPLE: Final = (
     Surface(name="chain entry", twist=_twisted_entry, read=_entry),
     Surface(name="chain, links mended", twist=_linked, read=_plan),
+    Surface(name="state in a SNAPSHOT", twist=_folded, read=_plan),
     _stored("claim", chain_json.decode_claim),
     _summed("checkpoint request", lambda data: checkpoint.decode_request(data, _WHERE)),
     _summed("checkpoint outcome", lambda data: checkpoint.decode_outcome(data, _WHERE)),

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from backup_avro.errors import ConfigError
 from controller.sandbox.kafka import KafkaServer
 from sink.source import topic_id
-from sink.source.cluster import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin, GroupOffset
+from sink.source.cluster import ALWAYS_RECORDED, EARLIEST, LATEST, ClusterAdmin
 from sink.source.errors import ClusterRequestError, ClusterTransientError, TopicExistsError, UnknownTopicError
+from sink.source.groups import GroupOffset
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -129,6 +130,9 @@ def test_group_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: Topi
         (mine, 0): GroupOffset(offset=7, leader_epoch=-1, metadata="note 7")
     }
     assert admin.group_offsets([topic_name]).groups == {}
+    some = admin.group_offsets([mine], guards=lambda group: group.endswith(("-07", "-08", "-09")), most=400)
+    assert (len(some.groups), len(some.left_out)) == (2, 1)
+    assert some.groups.keys() | some.left_out == {f"{topic_name}-{number}" for number in ("07", "08", "09")}
 
 
 def test_one_group_that_fails_costs_no_other(

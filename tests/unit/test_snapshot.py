@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,15 @@ def test_a_damaged_state(field: str) -> None:
         ("positions", {"?": 1}),
         ("taints", ["?"]),
         ("topics", ["?"]),
+        ("groups", {"g": 5}),
+        ("completed", [1]),
+        ("completed", [1, 2, 3]),
+        ("completed", [1, "2"]),
+        ("completed", [1, 1 << 63]),
+        ("replaced", {"k": "now"}),
+        ("replaced", {"k": 1 << 63}),
+        ("moments", [[1 << 63, 1, "COMMIT"]]),
+        ("moments", [[1, True, "COMMIT"]]),
     ],
 )
 def test_damage_deep_in_a_state_names_the_entry(field: str, junk: object) -> None:
@@ -162,6 +172,63 @@ def test_damage_deep_in_a_state_names_the_entry(field: str, junk: object) -> Non
     assert entry.folded is not None
     with pytest.raises(DamagedError, match=r"^x\b"):
         begun(rich(), replace(entry, folded=entry.folded | {field: junk}))
+
+
+def _elsewhere(folded: JsonObject) -> JsonObject:
+    return folded | {"replaced": {"other/generations/00000001.json": 0}}
+
+
+def _above(folded: JsonObject) -> JsonObject:
+    (known, at), *_ = folded["replaced"].items()
+    return folded | {"replaced": {"/../".join(known.rsplit("/", 1)): at}}
+
+
+def _object(**changes: Any) -> Callable[[JsonObject], JsonObject]:
+    def change(folded: JsonObject) -> JsonObject:
+        first, *others = folded["objects"]
+        return folded | {"objects": [first | changes, *others]}
+
+    return change
+
+
+def _part(**changes: Any) -> Callable[[JsonObject], JsonObject]:
+    def change(folded: JsonObject) -> JsonObject:
+        part = folded["objects"][0]["parts"][0]
+        return _object(parts=[part | changes])(folded)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_elsewhere, "other/generations/00000001.json lies outside"),
+        (_above, "lies outside"),
+        (_object(key="other/generations/00000001.json"), "other/generations/00000001.json lies outside"),
+        (_object(parts=[]), "holds nothing"),
+        (_part(records=0), "0 records in offsets"),
+        (_part(last=12), "offsets up to 12 of a partition that was not read so far"),
+        (_part(topic_id=key("unknown").topic_id), "of a partition that was not read so far"),
+        (lambda folded: folded | {"objects": [folded["objects"][0]] * 2}, "names an object twice"),
+        (lambda folded: _object(key=next(iter(folded["replaced"])))(folded), "is replaced, and is not"),
+        (lambda folded: folded | {"topics": folded["topics"][:1]}, "which it does not know"),
+        (lambda folded: folded | {"snapshot": 10}, "entry 10 is no SNAPSHOT before it"),
+        (lambda folded: folded | {"snapshot": -1}, "entry -1 is no SNAPSHOT before it"),
+        (lambda folded: folded | {"moments": [*folded["moments"], [10, 1, "COMMIT"]]}, "moments are not in order"),
+        (lambda folded: folded | {"moments": [[0, 1, "COMMIT"], *folded["moments"]]}, "moments are not in order"),
+        (lambda folded: folded | {"moments": folded["moments"][::-1]}, "moments are not in order"),
+    ],
+)
+def test_a_state_to_which_no_chain_adds_up(change: Callable[[JsonObject], JsonObject], problem: str) -> None:
+    """Whoever begins with it knows no better, and may delete what it says was replaced: none of it lies elsewhere."""
+    chain = rich()
+    entry = snapshot(chain)
+    assert entry.seq == 10
+    assert entry.folded is not None
+    begun(chain, entry)
+    with pytest.raises(DamagedError, match=problem) as caught:
+        begun(chain, replace(entry, folded=change(entry.folded)))
+    assert str(caught.value).startswith("x: ")
 
 
 def test_the_old_chain_can_be_begun_in_the_middle() -> None:
