@@ -172,6 +172,10 @@ class Tasks:
             self._chains.forget_ended()
             return live
 
+    def _guarded(self, generations: Iterable[Generation]) -> Guarded:
+        """Return what the cluster has now of what is guarded, of these generations' topics all that they have read."""
+        return as_guarded(self._identity.cluster_id, self._cluster.guarded()).with_all_of(generations)
+
     def _reader(self) -> ChainReader:
         return ChainReader(self._store, self._identity.pair)
 
@@ -228,7 +232,7 @@ class Tasks:
         mine = next((g for g in generations if g.number == number), None)
         if mine is None:
             return frozenset()
-        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        guarded = self._guarded(generations)
         found = coverage.shortfalls(mine, generations, guarded)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
@@ -269,7 +273,7 @@ class Tasks:
         # misses no generation that became COMPLETE meanwhile. What it must not do is take long, because no commit of
         # mine gets through meanwhile; so only what is new in the chains is read.
         others = [g for g in self._generations() if g.number != mine.number]
-        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        guarded = self._guarded([mine, *others])
         found = coverage.obstacles(mine, others, guarded, cut)
         if found:
             _LOG.info("not complete yet", generation=mine.number, obstacles=len(found), first=found[0])
@@ -350,7 +354,7 @@ class Tasks:
         writer = self._writer(number, generations)
         if writer.state.sealed:
             return
-        guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+        guarded = self._guarded(generations)
         newer = next((g for g in generations if g.number == successor), None)
         if newer is None or coverage.uncovered(newer, writer.state, guarded):
             return
@@ -378,7 +382,7 @@ class Tasks:
         unreadable = any(damaged > number for damaged in self._chains.damaged)
         writer = self._writer(number, generations)
         if writer.state.clearing is None:
-            guarded = as_guarded(self._identity.cluster_id, self._cluster.guarded())
+            guarded = self._guarded(generations)
             releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
             again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))
             if writer.state.complete is not complete or again is None or set(again.goes) < set(wanted.goes):

@@ -15,7 +15,7 @@ from sink.lanes import Board
 from sink.marks import Marks
 from sink.survey import Survey
 from sink.topics import ANY_GROUP, tombstones_promised_s
-from sink.track import Track
+from sink.track import SHORTEST_RETENTION_S, Track
 
 _CONFIRM_CEILING_S = 900.0
 _HEAD_FRESH_MS = 10_000
@@ -82,8 +82,12 @@ class Drafter:
         )
 
     def confirm_interval_s(self) -> float:
-        """Return how often being at head is confirmed when there is nothing new: min(D/8, 15 min)."""
-        shortest = min((t.retention_s for t in self._board.tracks.values() if t.retention_s), default=86_400.0)
+        """Return how often being at head is confirmed when there is nothing new: min(D/8, 15 min).
+
+        A D of less than a minute, or of 0, asks for no more than that does: a tail may be away for as long.
+        """
+        promised = (track.retention_s for track in self._board.tracks.values())
+        shortest = min((max(one, SHORTEST_RETENTION_S) for one in promised if one is not None), default=86_400.0)
         return min(shortest / 8, _CONFIRM_CEILING_S)
 
     def draft(self) -> Draft | None:

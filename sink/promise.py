@@ -8,6 +8,8 @@ from sink.scan import chunk_limit_s
 from sink.track import SHORTEST_RETENTION_S
 
 _SHORTEST_LIMIT_S = 1.0
+_SHORTEST_TRY_S = 0.25
+"""Where nothing is promised for long enough to prove anything: a quarter of less would cut a log into confetti."""
 
 
 class Promise(TypedDict):
@@ -24,4 +26,4 @@ def promise_of(retention_s: float | None, ceiling_s: float) -> Promise:
     best_effort = retention_s < SHORTEST_RETENTION_S
     limit_s = chunk_limit_s(retention_s, ceiling_s)
     # What never counts is tried for ever: at intervals of a second at least, whatever the ceiling is set to.
-    return {"limit_s": limit_s if best_effort else max(limit_s, _SHORTEST_LIMIT_S), "best_effort": best_effort}
+    return {"limit_s": max(limit_s, _SHORTEST_TRY_S if best_effort else _SHORTEST_LIMIT_S), "best_effort": best_effort}

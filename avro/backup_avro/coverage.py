@@ -28,6 +28,17 @@ class Guarded:
         topic = self.topics.get(key.topic_id)
         return topic is not None and key.partition < topic[1]
 
+    def with_all_of(self, generations: Iterable[Generation]) -> Guarded:
+        """Return the same with the partitions that any of `generations` has read of these topics.
+
+        A broker that is behind leaves out what was added to a topic. A partition never goes while its topic stays.
+        """
+        counts = dict.fromkeys(self.topics, 0)
+        for key in (key for state in generations for key in state.positions if key.topic_id in counts):
+            counts[key.topic_id] = max(counts[key.topic_id], key.partition + 1)
+        topics = {of: (name, max(count, counts[of])) for of, (name, count) in self.topics.items()}
+        return replace(self, topics=topics)
+
     def partitions(self) -> list[PartitionKey]:
         """Return all guarded partitions."""
         return [PartitionKey(topic_id, n) for topic_id, (_, count) in self.topics.items() for n in range(count)]

@@ -192,6 +192,22 @@ def test_only_across_known_epochs_brokers_must_be_asked() -> None:
     assert doubtful(generation(2, 9, epoch=1).state, older[0], ONE) == [], "it is not there yet"
 
 
+def test_a_broker_that_is_behind_hides_no_partition() -> None:
+    """It leaves out what was added to a topic. Whether the log was cut there has to be asked all the same."""
+    added = key("t", 1)
+    older = complete_generation(1, {K: 10, added: 10}, epoch=1)
+    newer = complete_generation(2, {K: 10, added: 12}, epoch=2).state
+    behind = guarded(topic(partitions=1), topic("u"))
+    assert doubtful(newer, older.state, behind) == [K]
+    told = behind.with_all_of([older.state, newer])
+    assert told == guarded(topic(partitions=2), topic("u"))
+    assert doubtful(newer, older.state, told) == [K, added]
+    assert uncovered(complete_generation(2, {K: 10}, epoch=2).state, older.state, told) == [added]
+    ahead = guarded(topic(partitions=3))
+    assert ahead.with_all_of([older.state]) == ahead
+    assert guarded(topic("u")).with_all_of([older.state]) == guarded(topic("u")), "a topic that is gone does go"
+
+
 def test_what_nobody_proved_is_named_with_the_newest_that_covers_it() -> None:
     """Both topics were gone when the older one was sealed, and came back under the same ids: now it can be asked."""
     older = complete_generation(1, {K: 10, U: 5})

@@ -282,6 +282,35 @@ def board(store: MemoryStore) -> Board:
     )
 
 
+@pytest.mark.parametrize(
+    ("promised", "every_s"),
+    [
+        ([None], 900.0),
+        ([None, 86_400.0], 900.0),
+        ([3_600.0, 86_400.0], 450.0),
+        ([0.1, 86_400.0], 7.5),
+        ([0.0], 7.5),
+    ],
+)
+def test_how_often_being_at_head_is_confirmed(promised: list[float | None], every_s: float) -> None:
+    """An eighth of the shortest promise, but no more often than for one of a minute: 0 asks for nothing either."""
+    on = board(MemoryStore())
+    for number, retention_s in enumerate(promised):
+        on.tracks[TopicPartition("t", number)] = Track(
+            key=K,
+            topic="t",
+            offset=0,
+            epoch=0,
+            log_start=0,
+            head_at=0,
+            head_mono=0.0,
+            head_offset=0,
+            scan=BaseScan(done_base(0), limit_s=60.0),
+            retention_s=retention_s,
+        )
+    assert Drafter(on, Chain().open().state, max_objects=4, flush_interval_s=60.0).confirm_interval_s() == every_s
+
+
 def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     """Its coordinator moves: no answer for a moment. Only a group that was asked and has nothing is gone."""
     here = GroupOffset(key=K, offset=5)

@@ -29,6 +29,8 @@ _PLACE = TopicPartition("t", 0)
         (86_400.0, 0.1, 1.0, False),
         (10.0, 60.0, 2.5, True),
         (1.0, 60.0, 0.25, True),
+        (0.1, 60.0, 0.25, True),
+        (0.0, 60.0, 0.25, True),
     ],
 )
 def test_the_limit_follows_the_promise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
@@ -12,10 +13,11 @@ from chains import OPENING
 from doubles import MemoryStore, StandInCluster, no_source
 
 from backup_avro import layout
-from backup_avro.chain import Clearing, Horizon, Kind
+from backup_avro.chain import Clearing, Horizon, Kind, PartitionKey, Taint
 from backup_avro.coordination import Event
 from backup_avro.coverage import clearing
 from backup_avro.errors import TandemError, TransientError
+from backup_avro.fold import Generation
 from controller.guard import as_guarded
 from controller.tasks import Tasks
 from sink.chain import pins
@@ -188,6 +190,29 @@ def test_nobody_seals_on_the_word_of_a_chain_alone(size: int | None) -> None:
     turn.tasks.seal(1, 2)
     assert ChainReader(turn.store, PAIR).load(1).sealed
     assert turn.tasks.uncovered == {}
+
+
+def test_a_partition_that_a_broker_does_not_know_yet_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was added, and the broker that answers is behind: unproven, what was cut off there would be cleared."""
+    store = MemoryStore()
+    grown = [TopicSpec("t", partitions=2)]
+    one = Backup.claim(store, topics=grown)
+    one.commit([*records("t", 0, range(10)), *records("t", 1, range(10))], epoch=1)
+    one.complete()
+    two = Backup.claim(store, topics=grown, number=2, instance="b")
+    two.commit([*records("t", 0, range(10)), *records("t", 1, range(12))], epoch=2)
+    two.complete()
+    tasks, messages = tasks_of(one, store, stop=threading.Event())
+    asked = []
+
+    def cut_off(older: Generation, newer: Generation, keys: list[PartitionKey]) -> tuple[Taint, ...]:
+        asked.append((older.number, newer.number, [key.partition for key in keys]))
+        return ()
+
+    monkeypatch.setattr(tasks, "_prover", SimpleNamespace(cut_off=cut_off))
+    tasks.seal(1, 2)
+    assert asked == [(1, 2, [0, 1])]
+    assert messages == [Event.PASSIVATED]
 
 
 def test_nobody_clears_on_the_word_of_a_chain_alone() -> None:
