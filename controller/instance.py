@@ -52,6 +52,7 @@ from controller.tasks import TaskBoard, Tasks
 from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from sink.chain.writer import ChainWriter, now_ms
+from sink.confirm import Loss
 from sink.meters import NOBODY, Meters
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
@@ -432,18 +433,25 @@ class Instance:
             self._watch.hurry()
 
     def _mind_lost_objects(self, seen: Observation) -> None:
-        """Look for myself when one of the two misses objects of a generation of mine, and taint it if they are lost."""
-        told = self._parts.bulletin.losses() | {error.generation for error in self._tasks.uncovered.values()}
+        """Look for myself when one of the two misses objects of a generation of mine, and taint it if they are lost.
+
+        Merging reads what others only list: what it met that holds other bytes is lost as well.
+        """
+        met = self._runs.lost()
+        told = (
+            self._parts.bulletin.losses() | {error.generation for error in self._tasks.uncovered.values()} | met.keys()
+        )
         for state in seen.generations:
             held = state.instance == seen.me and state.holder == seen.incarnation and state.number in seen.pipelines
             taintable = state.complete and not state.sealed and not state.taints
             due = seen.now_mono >= self._looked.get(state.number, seen.now_mono)
             if state.number in told and held and taintable and due:
                 self._looked[state.number] = seen.now_mono + _LOOK_AGAIN_S
-                self._board.submit(("LostObjects", state.number), partial(self._own_up, state.number))
+                lost = met.get(state.number, ())
+                self._board.submit(("LostObjects", state.number), partial(self._own_up, state.number, lost))
 
-    def _own_up(self, number: int) -> None:
-        taints = self._tasks.lost_taints(number)
+    def _own_up(self, number: int, met: tuple[Loss, ...]) -> None:
+        taints = self._tasks.lost_taints(number, met)
         if not taints:
             _LOG.info("objects are said to be lost, and all are there", generation=number)
             return

@@ -11,6 +11,7 @@ from controller.guard import GuardedCluster
 from controller.observation import PipelineState
 from sink.chain.writer import ChainWriter, HolderLostError
 from sink.commit import Task
+from sink.confirm import Loss
 from sink.lanes import Source
 from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
@@ -101,6 +102,10 @@ class Runs:
     def reports(self) -> list[PipelineReport]:
         """Return all reports, ascending by generation."""
         return [run.pipeline.report() for _, run in sorted(self._runs.items())]
+
+    def lost(self) -> dict[int, tuple[Loss, ...]]:
+        """Return what merging found to be lost, of the generations of which anything is."""
+        return {number: lost for number, run in list(self._runs.items()) if (lost := run.pipeline.lost)}
 
     def readings(self) -> dict[int, list[PartitionReading]]:
         """Return how far each generation is that is read, ascending; for any thread."""

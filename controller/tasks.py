@@ -32,7 +32,7 @@ from sink.chain.releases import ReleaseReader
 from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Identity, StoppedError
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
-from sink.confirm import CoverLostError, ObjectLostError, ReadBack, confirm_objects, lost_objects, needed_part
+from sink.confirm import CoverLostError, Loss, ObjectLostError, ReadBack, confirm_objects, lost_objects, needed_part
 from sink.lanes import Source
 from sink.object_store.base import ObjectStore
 
@@ -297,15 +297,18 @@ class Tasks:
                 Event.PASSIVATE, target=former.instance, generation=former.number, reason=f"{mine.number} is complete"
             )
 
-    def lost_taints(self, number: int) -> tuple[Taint, ...]:
+    def lost_taints(self, number: int, found: Iterable[Loss] = ()) -> tuple[Taint, ...]:
         """Return the taints of a COMPLETE generation of mine for what a restore would miss of it in the store.
+
+        `found` is what was lost as of some time before, and counts as far as the chain still names it.
 
         Nothing brings it back, so another generation is needed. What was scanned is right as of its end only, so none
         of a base is sound without a part of it.
         """
         state = self._read(number)
-        found = lost_objects(self._store, state, partial(self._read, number))
-        parts = ((part, f"{item.key} {what}") for item, what in found for part in item.parts)
+        still = [loss for loss in found if loss.item.key in state.objects]
+        lost = [*still, *lost_objects(self._store, state, partial(self._read, number))]
+        parts = ((part, f"{item.key} {what}") for item, what in lost for part in item.parts)
         return _taints(state, (one for one in parts if needed_part(state, one[0])))
 
     def taint(self, writer: ChainWriter, taints: tuple[Taint, ...]) -> None:

@@ -26,6 +26,8 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Task
+from sink.confirm import Loss, ObjectLostError
+from sink.encryption.errors import PlainObjectError
 from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_range, stored_object
 from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
@@ -85,6 +87,8 @@ class Merger:
         self._deleted: list[str] = []
         self._kept: dict[str, frozenset[str]] = {}
         self._told = False
+        self._doubted: set[str] = set()
+        self._lost: dict[str, Loss] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -96,6 +100,11 @@ class Merger:
         """End the thread after what it is about. What it has stored and not committed is an orphan."""
         self._stopped.set()
         self._wake.set()
+
+    @property
+    def lost(self) -> tuple[Loss, ...]:
+        """What was found twice to be missing, or to hold something else. It stays as it is, and the rest is merged."""
+        return tuple(self._lost.values())
 
     def committed(self) -> None:
         """Take notice of a commit."""
@@ -124,7 +133,11 @@ class Merger:
         self._sweep(job.replaced)
         if job.merge is None:
             return False
-        objects = self._store_outputs(job, job.merge)
+        try:
+            objects = self._store_outputs(job, job.merge)
+        except ObjectLostError as error:
+            self._doubt(error)
+            return True
         entry = replace(
             _REWRITE,
             objects=tuple(objects),
@@ -145,6 +158,18 @@ class Merger:
         )
         return True
 
+    def _doubt(self, error: ObjectLostError) -> None:
+        """Leave an object alone from the second time on that it is not what it should be. Raises it the first time.
+
+        The same objects are due at every try, so one that can't be merged would keep all that come after it from that.
+        """
+        key = error.item.key
+        if key not in self._doubted:
+            self._doubted.add(key)
+            raise error
+        self._lost[key] = Loss(error.item, str(error.args[0]).removeprefix(f"{key} "))
+        _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=str(error))
+
     def _look(self, writer: ChainWriter) -> _Job:
         state = writer.state
         assert state.opening is not None
@@ -156,8 +181,8 @@ class Merger:
         )
 
     def _plan(self, state: Generation) -> Merge | None:
-        refused = keys_of(self._store).refuses
-        left = sum(map(refused, state.objects.values()))
+        plain = keys_of(self._store).refuses
+        left = sum(map(plain, state.objects.values()))
         if left and not self._told:
             self._told = True
             _LOG.warning(
@@ -166,7 +191,7 @@ class Merger:
                 objects=left,
                 remedy="set it when `tandem keys` names no such objects any more, after two turns",
             )
-        return plan_merge(state, self._rules, refused=refused)
+        return plan_merge(state, self._rules, refused=lambda item: item.key in self._lost or plain(item))
 
     def _ask(self, what: Callable[[ChainWriter], object], *, mine: type[Exception]) -> object:
         """Have the committer do something and return what that gave. Raises `mine`; other errors end the committer."""
@@ -240,24 +265,27 @@ class Merger:
             item = wanted[0].item
             if item.separable:
                 for run in _runs(wanted):
-                    data = self._read_run(item, run)
-                    for piece in run:
-                        body = data[piece.part.start - run[0].part.start : piece.part.end - run[0].part.start]
-                        _check(item, item.envelope is not None or sha256_hex(body) == piece.part.sha256)
-                        found[item.key, piece.part.start] = body
+                    with _sound(item):
+                        found |= self._read_run(item, run)
             else:
-                data = self._read_whole(item)
+                with _sound(item):
+                    data = self._read_whole(item)
                 for piece in wanted:
                     found[item.key, piece.part.start] = data[piece.part.start : piece.part.end]
         return found
 
-    def _read_run(self, item: StoredObject, run: list[Piece]) -> Plain:
-        with _present(item):
-            return read_range(self._store, item, run[0].part.start, run[-1].part.end)
+    def _read_run(self, item: StoredObject, run: list[Piece]) -> dict[tuple[str, int], Plain]:
+        first = run[0].part.start
+        data = read_range(self._store, item, first, run[-1].part.end)
+        found = {}
+        for piece in run:
+            body = data[piece.part.start - first : piece.part.end - first]
+            _check(item, item.envelope is not None or sha256_hex(body) == piece.part.sha256)
+            found[item.key, piece.part.start] = body
+        return found
 
     def _read_whole(self, item: StoredObject) -> Plain:
-        with _present(item):
-            data = self._store.get(item.key, start=0, end=item.bytes)
+        data = self._store.get(item.key, start=0, end=item.bytes)
         _check(item, sha256_hex(data) == item.sha256)
         return open_object(keys_of(self._store), item, data)
 
@@ -297,7 +325,7 @@ class _StoppedError(Exception):
 
 
 _REWRITE = Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0)
-_REMEDY = "`tandem verify` says what else is damaged; let the peer build another generation with `tandem failover`"
+_REMEDY = "`tandem verify` says what else is damaged; another generation is built without being asked"
 
 
 def _over(state: Generation) -> bool:
@@ -305,16 +333,20 @@ def _over(state: Generation) -> bool:
 
 
 @contextmanager
-def _present(item: StoredObject) -> Iterator[None]:
+def _sound(item: StoredObject) -> Iterator[None]:
     try:
         yield
     except ObjectMissingError as error:
-        raise DamagedError(f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+        raise ObjectLostError(item, f"{item.key} is in the chain, but not in the store", remedy=_REMEDY) from error
+    except PlainObjectError:
+        raise
+    except DamagedError as error:
+        raise ObjectLostError(item, str(error.args[0]), remedy=_REMEDY) from error
 
 
 def _check(item: StoredObject, intact: bool) -> None:
     if not intact:
-        raise DamagedError(f"{item.key} does not hold what the chain says", remedy=_REMEDY)
+        raise DamagedError(f"{item.key} does not hold what the chain says")
 
 
 def _joined(group: tuple[Piece, ...], canvas: Canvas, start: int, *, hashed: bool) -> Part:

@@ -26,6 +26,7 @@ from sink.base import BaseLane
 from sink.brake import PATIENCE_S, Brake
 from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committer, Task
+from sink.confirm import Loss
 from sink.drafts import Drafter
 from sink.lanes import Board, ScanLane, Source
 from sink.merge import Merger
@@ -231,6 +232,11 @@ class Pipeline:
         """What it does now; FAILED once there is an error."""
         return self._phase if self.error is None else Phase.FAILED
 
+    @property
+    def lost(self) -> tuple[Loss, ...]:
+        """Objects of the generation that merging found to be missing or damaged."""
+        return self._merger.lost
+
     def report(self) -> PipelineReport:
         """Return a picture of now."""
         tracks = list(self._board.tracks.values())
@@ -238,6 +244,7 @@ class Pipeline:
         trouble = [*self._storing_trouble(now), *self._board.trouble.values()]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)
+        trouble += [f"{item.key} {what}" for item, what in self.lost[:1]]
         return PipelineReport(
             generation=self._generation,
             phase=Phase.FAILED if error is not None else self._phase,

@@ -22,6 +22,7 @@ from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
 from sink.commit import Task
+from sink.confirm import ObjectLostError
 from sink.merge import Merger
 from sink.merge_plan import MergeRules, plan_merge
 from sink.object_store.base import StoreTransientError
@@ -235,6 +236,34 @@ def test_a_damaged_object_is_not_copied() -> None:
         del store.objects[next(key for key in reversed(before) if key.endswith(".avro"))]
         with pytest.raises(Exception, match=r"not in the store|does not hold"):
             merger(backup).step()
+
+
+@pytest.mark.parametrize("journal", [True, False])
+@pytest.mark.parametrize("missing", [True, False])
+def test_one_lost_object_keeps_no_other_from_being_merged(journal: bool, missing: bool) -> None:
+    """It is left alone from the second try on, and named: the rest of the chain would grow without end."""
+    store = MemoryStore()
+    backup = backup_of(store, 6, journal=journal)
+    lost = next(iter(backup.writer.state.objects.values()))
+    if missing:
+        del store.objects[lost.key]
+    else:
+        store.objects[lost.key] = store.objects[lost.key][:-30] + b"x" * 30
+    what = "is in the chain, but not in the store" if missing else "does not hold what the chain says"
+    it = merger(backup)
+    with pytest.raises(ObjectLostError, match=what):
+        it.step()
+    assert it.lost == (), "a proxy may have spoilt it on the way"
+    to_the_end(it)
+    assert it.lost == ((lost, what),)
+    state = backup.writer.state
+    assert lost.key in state.objects
+    held_up = len(state.objects)
+    for first in range(60, 360, 10):
+        backup.commit(records("t", 0, range(first, first + 10)), journal=journal)
+        to_the_end(it)
+    assert len(backup.writer.state.objects) < held_up + 10, "of thirty more commits"
+    assert lost.key in backup.writer.state.objects
 
 
 def test_a_store_that_fails_leaves_nothing_behind() -> None:

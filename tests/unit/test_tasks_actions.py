@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ from controller.tasks import Tasks
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
-from sink.confirm import CoverLostError
+from sink.confirm import CoverLostError, Loss
 
 SPEC = TopicSpec("t")
 
@@ -305,6 +306,25 @@ def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
     assert [taint.offset for taint in tasks.lost_taints(1)] == [10]
     del store.objects[swept]
     assert [taint.offset for taint in tasks.lost_taints(1)] == [0]
+
+
+def test_what_holds_other_bytes_is_lost_as_long_as_the_chain_names_it() -> None:
+    """A listing shows name and size; who merges reads. What a janitor replaced meanwhile is missed by nobody."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    one.commit(records("t", 0, range(5)))
+    one.complete()
+    one.commit(records("t", 0, range(5, 10)))
+    tasks, _ = tasks_of(one, store, stop=threading.Event())
+    base, tail = one.writer.state.objects.values()
+    assert tasks.lost_taints(1) == ()
+    (taint,) = tasks.lost_taints(1, [Loss(tail, "holds nonsense")])
+    assert (taint.offset, taint.reason) == (5, f"{tail.key} holds nonsense")
+    again = replace(tail, key=f"{tail.key}.again")
+    store.objects[again.key] = store.objects[tail.key]
+    one.append(Kind.REWRITE, objects=(again,), replaced=(tail.key,))
+    assert tasks.lost_taints(1, [Loss(tail, "holds nonsense")]) == ()
+    assert len(tasks.lost_taints(1, [Loss(base, "is gone"), Loss(tail, "holds nonsense")])) == 1
 
 
 def test_an_ordinary_turn_lists_the_covering_objects_once_for_each_step() -> None:
