@@ -356,8 +356,12 @@ def _insists(activation: Activation, pause: Pause) -> bool:
 
 
 def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
+    """Say who begins where nothing can be gone on with: who is first, unless he is not heard, or does not begin.
+
+    He may send heartbeats and yet find no topics, or reach no brokers.
+    """
     alone = _unheard(seen, policy) and seen.now_mono - seen.started_mono >= policy.liveness_timeout_s
-    if seen.me == policy.first or alone:
+    if seen.me == policy.first or alone or _stands_still(seen, policy):
         return [ClaimNext(generation=number, reason=Reason.NOTHING_EXISTS)], Reason.NOTHING_EXISTS
     return [], Reason.WAITING_FOR_FIRST
 
@@ -410,5 +414,9 @@ def _silent(seen: Observation, policy: Policy) -> bool:
     )
     if seen.now_mono - last >= policy.liveness_timeout_s:
         return True
+    return _stands_still(seen, policy)
+
+
+def _stands_still(seen: Observation, policy: Policy) -> bool:
     progressed = seen.peer.progressed_mono or seen.started_mono
     return seen.now_mono - progressed >= policy.progress_timeout_s

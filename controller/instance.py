@@ -19,6 +19,7 @@ from backup_avro.errors import ExitCode, RefusedError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.pause import in_force
 from controller import agreement, heads, losses
+from controller.asking import Asking
 from controller.config import Config
 from controller.decide import (
     Action,
@@ -60,7 +61,6 @@ from sink.transcode.choice import best_transcoder
 from sink.worker import Workers
 
 _LOG = structlog.get_logger()
-_ASK_AGAIN_S = 10.0
 _POSITIONS_IN_HEARTBEAT = 200
 _HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
@@ -146,8 +146,7 @@ class Instance:
         )
         self._topics: tuple[Topic, ...] | None = None
         self._hints: frozenset[str] = frozenset()
-        self._asked: dict[int, float] = {}
-        self._asked_last: dict[int, float] = {}
+        self._asking = Asking()
         self._heartbeat_mono = 0.0
         self._ticked = time.monotonic()
         self._decided = False
@@ -200,6 +199,7 @@ class Instance:
         if view is not None and self._may_decide() and known:
             seen = self._seen = self._observe(view)
             decision = decide(self._machine.role, seen, self._policy)
+            self._asking.decided(decision.reason)
             self._apply(decision)
             self._decided = True
             for action in decision.actions:
@@ -251,7 +251,7 @@ class Instance:
             pipelines=self._runs.states(),
             tasks=self._board.under_way(view.began_mono),
             resting=self._board.resting(),
-            asked_mono=dict(self._asked),
+            asked_mono=self._asking.since(),
             topicless=self._topics == () and self._surveyor.trouble is None,
             releases=view.releases,
             pause=view.pause,
@@ -469,10 +469,7 @@ class Instance:
             self._watch.hurry()
 
     def _ask(self, number: int, reason: str) -> None:
-        now = time.monotonic()
-        self._asked.setdefault(number, now)
-        if now - self._asked_last.get(number, -_ASK_AGAIN_S) >= _ASK_AGAIN_S:
-            self._asked_last[number] = now
+        if self._asking.due(number, time.monotonic()):
             _LOG.info("asking the peer to take its turn", generation=number, reason=reason)
             self._publish(Event.ACTIVATE, target=self._config.peer_instance, generation=number, reason=reason)
 

@@ -150,7 +150,8 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "controller.watch": {"_RETRY_S": 1.0},
     "controller.tasks": {"_LONGEST_REST_S": 5.0},
     "controller.runs": {"_ANSWER_POLL_S": 0.5},
-    "controller.instance": {"_ASK_AGAIN_S": 3.0, "_LEAVE_S": 1.0},
+    "controller.asking": {"_AGAIN_S": 3.0},
+    "controller.instance": {"_LEAVE_S": 1.0},
 }
 
 

@@ -96,6 +96,24 @@ STORIES: dict[str, tuple[Observation, Role, tuple[decisions.Action, ...], Reason
         (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
         Reason.NOTHING_EXISTS,
     ),
+    "first start: the first one is alive, and does not begin": (
+        look(me="b", peer=Peer(instance="a", heard_mono=2_699.0), now_mono=2_700.0),
+        Role.PASSIVE,
+        (ClaimNext(generation=1, reason=Reason.NOTHING_EXISTS),),
+        Reason.NOTHING_EXISTS,
+    ),
+    "first start: the first one is alive, and may still begin": (
+        look(me="b", peer=Peer(instance="a", heard_mono=2_699.0), now_mono=2_699.9),
+        Role.PASSIVE,
+        (),
+        Reason.WAITING_FOR_FIRST,
+    ),
+    "first start: the first one has built something a while ago": (
+        look(me="b", peer=Peer(instance="a", heard_mono=2_699.0, progressed_mono=10.0), now_mono=2_700.0),
+        Role.PASSIVE,
+        (),
+        Reason.WAITING_FOR_FIRST,
+    ),
     "first start: absent, but not for long enough": (
         look(me="b", peer=Peer(instance="a"), started_mono=450.0),
         Role.PASSIVE,
