@@ -18,12 +18,13 @@ from backup_avro import layout
 from backup_avro.chain import Part, StoredObject
 from backup_avro.errors import DamagedError
 from backup_avro.fold import Generation
-from sink.object_store.base import ObjectMissingError, ObjectStore
+from sink.object_store.base import ObjectMissingError, ObjectStore, OutsizedObjectError
 
 _READERS = 4
 _PIECE = 8 << 20
 """Bytes of an object that a reader holds at once: a merged one may be larger than all that an instance is given."""
 _REMEDY = "the generation can't become complete and another one is built; find out what changes the bucket"
+_DISKS = "check the store's disks"
 
 
 class ObjectLostError(DamagedError):
@@ -93,13 +94,14 @@ class ReadBack:
         digest = hashlib.sha256()
         try:
             for start in range(0, item.bytes, _PIECE):
-                digest.update(self._store.get(item.key, start=start, end=min(start + _PIECE, item.bytes)))
+                end = min(start + _PIECE, item.bytes)
+                digest.update(self._store.get(item.key, start=start, end=end, most=item.bytes))
         except ObjectMissingError as error:
             raise ObjectLostError(item, f"{item.key} vanished while it was confirmed", remedy=_REMEDY) from error
+        except OutsizedObjectError as error:
+            raise ObjectLostError(item, f"{item.key} was replaced by {error.size} bytes", remedy=_DISKS) from error
         if digest.hexdigest() != item.sha256:
-            raise ObjectLostError(
-                item, f"{item.key} does not hold the bytes that were sent", remedy="check the store's disks"
-            )
+            raise ObjectLostError(item, f"{item.key} does not hold the bytes that were sent", remedy=_DISKS)
         self._sound.add((item.key, item.sha256))
 
 

@@ -285,7 +285,7 @@ class Merger:
         return found
 
     def _read_whole(self, item: StoredObject) -> Plain:
-        data = self._store.get(item.key, start=0, end=item.bytes)
+        data = self._store.get(item.key, start=0, end=item.bytes, most=item.bytes)
         _check(item, sha256_hex(data) == item.sha256)
         return open_object(keys_of(self._store), item, data)
 

@@ -17,7 +17,7 @@ from backup_avro import connector, layout
 from backup_avro.connector import Reading, place_of
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.selection import Selection
-from sink.object_store import ObjectMissingError, ObjectStore
+from sink.object_store import ObjectMissingError, ObjectStore, OutsizedObjectError
 from spark_jobs import connector_choice, connector_files, connector_index, connector_overlap
 from spark_jobs.connector_choice import NO_GENERATION, Listing
 from spark_jobs.connector_files import File, Listed
@@ -254,9 +254,11 @@ def look_one(address: StoreAddress, item: Listed) -> File:
     """Read one file and say what it is. Raises errors of the store."""
     assert address.connector is not None
     try:
-        data = address.open().get(item.key)
+        data = address.open().get(item.key, most=item.size)
     except ObjectMissingError:
         return connector_files.gone(item)
+    except OutsizedObjectError as error:
+        return connector_files.grown(item, error.size)
     except DamagedError as error:
         return connector_files.unreadable(item, error)
     return connector_files.look(item, data, empty_as_null=address.connector.empty_as_null)

@@ -93,6 +93,13 @@ def gone(listed: Listed) -> File:
     return _failed(listed, FileFault.MISSING, "it was deleted since it was listed")
 
 
+def grown(listed: Listed, size: int) -> File:
+    """Return the result for a file that has more bytes by now than the listing had, which were not read."""
+    return _failed(
+        listed, FileFault.CONTAINER, f"it has {size} bytes, and had {listed.size} when it was listed: it was changed"
+    )
+
+
 def unreadable(listed: Listed, error: DamagedError) -> File:
     """Return the result for a file that the store itself finds damaged."""
     return _failed(listed, FileFault.CONTAINER, str(error))

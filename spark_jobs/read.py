@@ -28,7 +28,14 @@ from backup_avro.varint import LONG_MAX
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import Plain, open_object, read_range
-from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreSettings, open_store
+from sink.object_store import (
+    ObjectMissingError,
+    ObjectStore,
+    OutsizedObjectError,
+    StoreDeniedError,
+    StoreSettings,
+    open_store,
+)
 from sink.transcode.choice import best_bodies
 
 #: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
@@ -128,15 +135,23 @@ class ObjectReader:
             self._kept.move_to_end(item.key)
             return kept
         with self._present(item):
-            stored = self._store.get(item.key)
+            stored = self._whole(item)
         if self._connector is None:
             check_bytes(item, stored)
         elif len(stored) != item.bytes or sha256_hex(stored) != item.sha256:
-            raise DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
+            raise _changed(item)
         data = self._kept[item.key] = open_object(keys_of(self._store), item, stored)
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > self._cache_bytes:
             self._kept.popitem(last=False)
         return data
+
+    def _whole(self, item: StoredObject) -> bytes:
+        if self._connector is None:
+            return get_whole(self._store, item)
+        try:
+            return self._store.get(item.key, most=item.bytes)
+        except OutsizedObjectError:
+            raise _changed(item) from None
 
     def _range(self, item: StoredObject, start: int, end: int) -> Plain:
         with self._present(item):
@@ -197,13 +212,33 @@ _STILL: Final = "give the command again when nobody writes there any more"
 _REMEDY: Final = "its checksum is right, so it was written this way: report it, and use another generation"
 
 
+def _changed(item: StoredObject) -> DamagedError:
+    return DamagedError(f"{item.key} was changed since it was first read", remedy=_STILL)
+
+
+def get_whole(store: ObjectStore, item: StoredObject) -> bytes:
+    """Return the stored bytes of an object, which are not checked yet.
+
+    Raises the store's errors, and DamagedError as `check_bytes` does if there are more of them than the chain says:
+    before they are read, as whoever replaced the object chose how many there are.
+    """
+    try:
+        return store.get(item.key, most=item.bytes)
+    except OutsizedObjectError as error:
+        raise _of_another_size(item, error.size) from None
+
+
 def check_bytes(item: StoredObject, data: bytes) -> None:
     """Raise DamagedError unless size and SHA-256 of `data` are those of the chain."""
     if len(data) != item.bytes:
-        raise DamagedError(f"{item.key} has {len(data)} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
+        raise _of_another_size(item, len(data))
     found = sha256_hex(data)
     if found != item.sha256:
         raise DamagedError(f"{item.key} has the SHA-256 {found}, the chain says {item.sha256}", remedy=_RESTORE_IT)
+
+
+def _of_another_size(item: StoredObject, size: int) -> DamagedError:
+    return DamagedError(f"{item.key} has {size} bytes, the chain says {item.bytes}", remedy=_RESTORE_IT)
 
 
 def open_container(data: Plain) -> Header:

@@ -41,7 +41,7 @@ from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import put_new
 from sink.transcode.choice import best_bodies
 from spark_jobs.keys import remembered
-from spark_jobs.read import MissingObjectError, check_bytes, header_of
+from spark_jobs.read import MissingObjectError, check_bytes, get_whole, header_of
 from spark_jobs.sweep_plan import Piece, SweepTask
 
 _GOES: Final = ord("1")
@@ -142,7 +142,7 @@ class _Source:
             return self._last[1], 0
         try:
             if not item.separable:
-                stored = self._store.get(item.key)
+                stored = get_whole(self._store, item)
                 check_bytes(item, stored)
                 data = open_object(keys_of(self._store), item, stored)
                 self._last = (item.key, data)

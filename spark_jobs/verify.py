@@ -17,7 +17,7 @@ from sink.encryption.key_ring import keys_of
 from sink.object_store import ObjectMissingError, ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.listing import list_prefixes
-from spark_jobs.read import StoreAddress, require_pair
+from spark_jobs.read import StoreAddress, get_whole, require_pair
 from spark_jobs.telling import telling
 from spark_jobs.verify_plan import Fault, Finding, ObjectCheck, ObjectResult, Result, Sampling
 
@@ -186,7 +186,7 @@ def _check_all(
 def check_one(store: ObjectStore, check: ObjectCheck) -> ObjectResult:
     """Read one object and return what is wrong with it. Raises errors of the store."""
     try:
-        data = store.get(check.item.key)
+        data = get_whole(store, check.item)
     except ObjectMissingError:
         return verify_plan.missing(check)
     except DamagedError as error:

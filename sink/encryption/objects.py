@@ -96,11 +96,11 @@ def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> 
     keys.refuse_plain(item)
     envelope = item.envelope
     if envelope is None:
-        return store.get(item.key, start=start, end=end)
+        return store.get(item.key, start=start, end=end, most=item.bytes)
     with _named(item):
         stretch = envelope.stretch(item.bytes, start, end)
         data_key = keys.data_key(item.key, envelope)
-    data = store.get(item.key, start=stretch.start, end=stretch.end)
+    data = store.get(item.key, start=stretch.start, end=stretch.end, most=item.bytes)
     with _named(item):
         if len(data) != stretch.end - stretch.start:
             raise DamagedError(f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}")

@@ -37,6 +37,14 @@ class ObjectMissingError(PermanentError):
     """No object under that key."""
 
 
+class OutsizedObjectError(DamagedError):
+    """The object has more bytes (`size`) than what belongs there can have; they were not read."""
+
+    def __init__(self, message: str, *, size: int, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.size = size
+
+
 class BadKeyError(PermanentError):
     """The key or prefix breaks the rules of `keys.check_key`; nothing was sent to the store."""
 
@@ -95,7 +103,9 @@ class ObjectStore(Protocol):
         """Return bytes [start, end) of `key`, cut at its end (so b"" past it).
 
         Raises ObjectMissingError, and DamagedError if the bytes keep failing the store's own checksum, or, before they
-        are read, if they are more than `most`.
+        are read, OutsizedObjectError if they are more than `most`. So `most` bounds what is taken into memory: others
+        may have written what is there. A store that can't do ranges sends the whole object, and that is held against
+        `most`: for a range it is best the size of the object.
         """
         ...
 
@@ -163,10 +173,11 @@ class ObjectStore(Protocol):
 
 
 def check_size(key: str, size: int, most: int | None) -> None:
-    """Raise DamagedError if an object has more than `most` bytes: whatever it is, it is not what belongs there."""
+    """Raise OutsizedObjectError if an object has more than `most` bytes: it can't be what belongs there."""
     if most is not None and size > most:
-        raise DamagedError(
+        raise OutsizedObjectError(
             f"{key} has {size} bytes, and nothing that belongs there has more than {most}",
+            size=size,
             remedy="bring it back from the bucket's versions, and find out who writes to the bucket",
         )
 
@@ -176,5 +187,5 @@ def put_new(store: ObjectStore, key: str, data: bytes | bytearray) -> None:
 
     Raises the store's errors, and DamagedError if other bytes are there.
     """
-    if store.put_if_absent(key, data) is Put.EXISTS and store.get(key) != data:
+    if store.put_if_absent(key, data) is Put.EXISTS and store.get(key, most=len(data)) != data:
         raise DamagedError(f"{key} holds other bytes than were sent", remedy="check the store")

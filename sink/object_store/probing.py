@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from sink.object_store.base import ObjectStore, Put, StoreTransientError, StoreUnfitError
 
 _RACERS = 6
+LARGEST_PROBE = 1000
+"""Bytes that are read back: all bodies of a probe are shorter."""
 _REMEDY = (
     "use a store that honours If-None-Match: * on PutObject, such as AWS S3, or update this one; "
     "without it two writers could overwrite each other; docs/connections.md"
@@ -30,12 +32,12 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
     """
     # EXISTS is possible here: the answer to our own first attempt was lost.
     store.put_if_absent(key, body)
-    if store.get(key) != body:
+    if store.get(key, most=LARGEST_PROBE) != body:
         raise StoreUnfitError(f"{store.url}: an object just written to {key!r} reads back differently", remedy=_REMEDY)
     for again in (body, body[::-1] + b"other"):
         if store.put_if_absent(key, again) is not Put.EXISTS:
             raise StoreUnfitError(f"{store.url}: put-if-absent replaced the existing object {key!r}", remedy=_REMEDY)
-    if store.get(key) != body:
+    if store.get(key, most=LARGEST_PROBE) != body:
         raise StoreUnfitError(f"{store.url}: put-if-absent changed the existing object {key!r}", remedy=_REMEDY)
     if [info.key for info in store.list(key)] != [key]:
         raise StoreUnfitError(
@@ -44,7 +46,7 @@ def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:
         )
     race = key + "-race"
     winners = race_for(lambda body: store.put_if_absent(race, body))
-    if len(winners) > 1 or (winners and store.get(race) != winners[0]):
+    if len(winners) > 1 or (winners and store.get(race, most=LARGEST_PROBE) != winners[0]):
         raise StoreUnfitError(
             f"{store.url}: of {_RACERS} writers at once {len(winners)} were told that they created {race!r}",
             remedy=_REMEDY,

@@ -33,7 +33,7 @@ from sink.object_store.base import (
     check_size,
 )
 from sink.object_store.keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
-from sink.object_store.probing import probe_key, probe_put_if_absent, race_for
+from sink.object_store.probing import LARGEST_PROBE, probe_key, probe_put_if_absent, race_for
 from sink.object_store.s3_answers import error_of
 from sink.object_store.s3_client import ChecksumError, S3Caller, utc
 from sink.object_store.s3_multipart import MultipartPut, abort_upload, crc32c_of
@@ -361,10 +361,10 @@ class S3Store:
         try:
             created = self._put_in_parts(one, memoryview(b"new"), 3)
             again = self._put_in_parts(one, memoryview(b"old"), 3)
-            if (created, again, self.get(one)) != (Put.CREATED, Put.EXISTS, b"new"):
+            if (created, again, self.get(one, most=LARGEST_PROBE)) != (Put.CREATED, Put.EXISTS, b"new"):
                 return False
             winners = race_for(lambda body: self._put_in_parts(race, memoryview(body), len(body)))
-            return not winners or [self.get(race)] == winners
+            return not winners or [self.get(race, most=LARGEST_PROBE)] == winners
         except (StoreUnfitError, StoreTransientError, StoreDeniedError, StoreRejectedError) as error:
             _log.info("multipart uploads are not used", bucket=self._bucket, error=str(error))
             return False

@@ -84,7 +84,7 @@ def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: 
 
 
 def test_what_is_no_document_has_none() -> None:
-    """Data objects are read in parts."""
+    """Of data objects the chain says how large they are: see test_data_object_limits."""
     data = layout.data_key(PAIR, "a", 1, topic="t", partition=0, first=0, last=9, nonce="0" * 16)
     for name in (data, layout.journal_key(PAIR, "a", 1, seq=3, nonce="0")):
         assert limits.most_bytes(name) is None
