@@ -48,6 +48,13 @@ _BEFORE = (
     Before(group="g", topic="orders", partition=1, offset=None),
 )
 
+_TOKEN_ANSWERS = (
+    b'{"access_token": "abc.def.ghi", "token_type": "Bearer", "expires_in": 300, "scope": "kafka"}',
+    b'{"access_token": "abc", "expires_in": "60"}',
+    b'{"expires_in": 0.5, "access_token": "abc"}',
+    b'{"error": "invalid_client", "error_description": "no such client"}',
+)
+
 CONFIG = """
 pair: shop
 instance: a
@@ -95,6 +102,7 @@ def load() -> dict[str, tuple[bytes, ...]]:
         "progress": (encode_progress(_progress()),),
         "avro file": tuple(path.read_bytes() for path in sorted(GOLDEN.rglob("*.avro"))),
         "message": tuple(path.read_bytes() for path in sorted(GOLDEN.glob("*/coordination-*.bin"))),
+        "token answer": _TOKEN_ANSWERS,
         "batches": tuple(path.read_bytes() for path in sorted(GOLDEN.glob("kafka-*/*.log"))),
     }
 

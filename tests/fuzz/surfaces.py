@@ -32,6 +32,7 @@ from controller.config.values import parse_duration, parse_size
 from fuzz import corpus, hostile
 from sink.chain import pins
 from sink.chain.reader import ChainReader
+from sink.source import token_endpoint
 from sink.transcode.choice import best_bodies
 from sink.transcode.compiled import CompiledTranscoder
 from spark_jobs import group_plan, offset_map, progress, restore_file, restore_record
@@ -214,6 +215,22 @@ def _twisted_message(rng: random.Random) -> tuple[bytes, bytes]:
     return hostile.bytes_of(rng, keys), rng.choice(values)
 
 
+def _twisted_answer(rng: random.Random) -> tuple[int, bytes]:
+    sound = corpus.load()["token answer"]
+    text = hostile.bytes_of(rng, sound) if rng.random() < 0.3 else hostile.document_of(rng, sound)
+    return rng.choice((200, 200, 200, 400, 401, 503)), text
+
+
+def _answer(job: tuple[int, bytes]) -> object:
+    token = token_endpoint.token_of(*job, _WHERE)
+    if not 0 < token.lifetime_s < _A_DECADE_S:
+        raise AssertionError(f"a token that lives {token.lifetime_s} s")
+    return token
+
+
+_A_DECADE_S: Final = 10 * 366 * 86_400
+
+
 @contextmanager
 def _config() -> Iterator[Surface]:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
@@ -352,6 +369,7 @@ _SIMPLE: Final = (
     _plain("record batches", "batches", _batches),
     _plain("block body", "avro file", _bodies),
     Surface(name="coordination message", twist=_twisted_message, read=_message),
+    Surface(name="token answer", twist=_twisted_answer, read=_answer),
     Surface(name="command line", twist=_twisted_text, read=_text, refusals=(ValueError,)),
     Surface(name="data source options", twist=_twisted_options, read=parse_options),
 )
