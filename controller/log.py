@@ -57,8 +57,13 @@ def register_secrets(values: Iterable[str]) -> None:
     forms = set(_Process.secrets)
     for value in (part for whole in values for part in (whole, *_lines_of(whole))):
         if len(value) >= _SHORTEST_SECRET:
-            forms |= {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe=""), quote(value)}
+            forms |= {value, json.dumps(value)[1:-1], repr(value)[1:-1], *_quoted(value)}
     _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
+
+
+def _quoted(value: str) -> tuple[str, str]:
+    # A variable of the environment may hold any bytes.
+    return quote(value, safe="", errors="surrogateescape"), quote(value, errors="surrogateescape")
 
 
 def _lines_of(value: str) -> Iterator[str]:

@@ -160,6 +160,16 @@ def _refers(path: tuple[str, ...]) -> bool:
     return re.search(r"(^|_)key_(files?|envs?)$", path[-1]) is not None and keys().get(value) is not Shape.SECRET
 
 
+_PROXIES: Final = {
+    "password after a scheme in capitals": "HTTP://me:{}@127.0.0.1:1",
+    "password without a user": "http://:{}@127.0.0.1:1",
+    "token": "http://{}@127.0.0.1:1",
+    "token with a colon": "http://{}:@127.0.0.1:1/",
+    "password without a scheme": "me:{}@127.0.0.1:1",
+    "password in what is no URL": "http://me:{}@[1",
+}
+
+
 def places() -> list[Place]:
     """Return all places, by what the model has now."""
     found: list[Place] = []
@@ -184,6 +194,7 @@ def places() -> list[Place]:
         found.append(Place(name=name, environ={name: "{}"}))
     for name in ("HTTP_PROXY", "https_proxy"):
         found.append(Place(name=f"the password in {name}", environ={name: "http://me:{}@127.0.0.1:1"}))
+    found += [Place(name=f"a proxy's {what}", environ={"HTTPS_PROXY": text}) for what, text in _PROXIES.items()]
     return [place for place in found if place.settings or place.environ or place.flags]
 
 
