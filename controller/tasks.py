@@ -386,14 +386,14 @@ class Tasks:
         writer = self._writer(number, generations)
         if writer.state.clearing is None:
             guarded = self._guarded(generations)
-            releases = ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True)
-            again = coverage.clearing(writer.state, generations, guarded, released(releases, writer.state))
+            again = coverage.clearing(writer.state, generations, guarded, self._released(writer.state))
             if writer.state.complete is not complete or again is None or set(again.goes) < set(wanted.goes):
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
         goes = (writer.state.clearing or wanted).goes
-        if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable):
+        given_up = self._given_up(writer.state, generations) if unreadable else frozenset()
+        if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
                 f"generation {number} is kept, because no chain that can be read has what takes its place",
                 remedy="bring the damaged chain back, `tandem verify` names it, or wait until another generation is "
@@ -410,6 +410,14 @@ class Tasks:
             self._publish(
                 Event.CLEARED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
             )
+
+    def _released(self, state: Generation) -> frozenset[PartitionKey]:
+        return released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), state)
+
+    def _given_up(self, state: Generation, generations: list[Generation]) -> frozenset[PartitionKey]:
+        """Return what a person let go of that the cluster does not have again: it waits for no chain."""
+        guarded = self._guarded(generations)
+        return frozenset(key for key in self._released(state) if not guarded.has(key))
 
     def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""

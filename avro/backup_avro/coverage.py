@@ -267,15 +267,15 @@ def clearing(
         return Clearing(goes=tuple(sorted(older.positions)), stays={})
     newer = [g for g in all_generations if g.number > older.number and g.complete]
     already = set(older.cleared.goes) if older.cleared is not None else set()
-    goes, stays = [], {}
-    for key in sorted(older.positions):
+    goes, stays = list(already), {}
+    for key in sorted(older.positions.keys() - already):
         verdicts = {cover(g, older, key) for g in newer}
         found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
         lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut
         # Nobody can ask any more whether the log that is gone had been cut.
         assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
         covered = Cover.COVERED in verdicts and not found_cut and not assumed
-        if key in already or covered or (lost and key in released):
+        if covered or (lost and key in released):
             goes.append(key)
         elif found_cut:
             stays[key] = CUT_OFF_KEPT
@@ -287,7 +287,7 @@ def clearing(
             return None
     if older.cleared is not None and set(goes) <= already:
         return None
-    return Clearing(goes=tuple(goes), stays=stays)
+    return Clearing(goes=tuple(sorted(goes)), stays=stays)
 
 
 def relied_on(
@@ -312,19 +312,25 @@ def relied_on(
 
 
 def unseen_cover(
-    older: Generation, goes: Collection[PartitionKey], all_generations: Iterable[Generation], *, unreadable: bool
+    older: Generation,
+    goes: Collection[PartitionKey],
+    all_generations: Iterable[Generation],
+    *,
+    unreadable: bool,
+    given_up: Collection[PartitionKey] = (),
 ) -> bool:
     """Whether `goes` of `older` must wait, because nothing that can be read is there in its place.
 
     When CLEARING was appended it was; what can't be read any more covers nothing. `unreadable`: some newer chain is so.
-    Else a partition that nobody covers was let go of by a release.
+    Else a partition that nobody covers was let go of by a release. `given_up` was, whatever can be read.
     """
     left, newer = _left(older, goes), _newest_first(older, all_generations)
     if not left:
         return False
     if not any(g.whole for g in newer):
         return True
-    return unreadable and not all(any(cover(g, older, key) is Cover.COVERED for g in newer) for key in left)
+    rest = left.difference(given_up)
+    return unreadable and not all(any(cover(g, older, key) is Cover.COVERED for g in newer) for key in rest)
 
 
 def _left(older: Generation, goes: Collection[PartitionKey]) -> set[PartitionKey]:

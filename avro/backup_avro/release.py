@@ -45,9 +45,8 @@ class Release:
 
 def released(releases: Iterable[Release], generation: Generation) -> frozenset[PartitionKey]:
     """Return the partitions of `generation` that some release names."""
-    return frozenset(
-        key for release in releases for key in generation.positions if release.names(generation.number, key)
-    )
+    named = [r for r in releases if r.through >= generation.number and r.topic_id in generation.topics]
+    return frozenset(key for release in named for key in generation.positions if release.names(generation.number, key))
 
 
 def encode_release(release: Release) -> bytes:

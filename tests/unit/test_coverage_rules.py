@@ -429,6 +429,9 @@ def test_what_is_let_go_of_waits_for_what_can_be_read() -> None:
     assert not unseen_cover(older, [K], [older, newer], unreadable=True)
     assert unseen_cover(older, [K, U], [older, newer], unreadable=True), "2, which can't be read, may have had it"
     assert not unseen_cover(older, [K, U], [older, newer], unreadable=False), "a release did it"
+    assert not unseen_cover(older, [K, U], [older, newer], unreadable=True, given_up=[U]), "a release did it as well"
+    assert unseen_cover(older, [K, U], [older, newer], unreadable=True, given_up=[K])
+    assert unseen_cover(older, [K], [older], unreadable=False, given_up=[K]), "nothing is complete"
     assert not unseen_cover(older, [], [older], unreadable=True)
     assert not unseen_cover(opened(1, offset=3).state, [K], [newer], unreadable=True)
     going = generation(3, 20).seal().clearing().state

@@ -19,6 +19,7 @@ from backup_avro.coordination import Event
 from backup_avro.coverage import clearing
 from backup_avro.errors import TandemError, TransientError
 from backup_avro.fold import Generation
+from backup_avro.release import Release, encode_release
 from controller.guard import as_guarded
 from controller.tasks import Tasks
 from sink.chain import pins
@@ -288,6 +289,39 @@ def test_a_clearing_that_has_begun_waits_for_what_can_be_read() -> None:
     tasks, _ = tasks_of(turn.one, turn.store, stop=threading.Event())
     tasks.clear(1, wanted)
     assert ChainReader(turn.store, PAIR).refresh()[0].number == 2
+
+
+def test_what_a_person_let_go_of_waits_for_no_chain() -> None:
+    """A newer chain is damaged for good, and nobody covers a topic that the cluster no longer has: it was released."""
+    store = MemoryStore()
+    gone = TopicSpec("gone")
+    one = Backup.claim(store, topics=[SPEC, gone])
+    one.commit([*records("t", 0, range(10)), *records("gone", 0, range(5))])
+    one.complete()
+    for number, instance in ((2, "b"), (3, "a")):
+        newer = Backup.claim(store, topics=[SPEC], number=number, instance=instance)
+        newer.commit(records("t", 0, range(10)))
+        newer.complete()
+    one.append(Kind.SEALED, topics=(replace(one.topics["gone"], removed=True),))
+    store.objects[layout.entry_key(PAIR, 2, 2)] += b"x"
+    release = Release(
+        number=1,
+        pair=PAIR,
+        topic="gone",
+        topic_id=gone.topic().topic_id,
+        partitions=None,
+        through=1,
+        at=5,
+        by="me",
+        reason="",
+    )
+    everything = Clearing(goes=tuple(sorted(one.positions)), stays={})
+    tasks, _ = tasks_of(one, store, stop=threading.Event())
+    tasks.clear(1, everything)
+    assert not one.writer.state.gone
+    store.put_if_absent(layout.release_key(PAIR, 1), encode_release(release))
+    tasks.clear(1, everything)
+    assert ChainReader(store, PAIR).load(1).gone
 
 
 def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:

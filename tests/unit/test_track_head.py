@@ -209,6 +209,7 @@ def test_read_through_and_lag() -> None:
         ({}, 86_400.0),
         ({"cleanup.policy": "compact", "delete.retention.ms": "2000"}, 2.0),
         ({"cleanup.policy": "delete,compact"}, 86_400.0),
+        ({"cleanup.policy": "delete, compact"}, 86_400.0),
         ({"cleanup.policy": "delete"}, None),
     ],
 )
