@@ -146,6 +146,7 @@ cdef Verdict encode(
     const uint8_t *at,
     const uint8_t *end,
     int64_t count,
+    bint fill,
     int64_t base_offset,
     int64_t last_offset,
     int64_t base_timestamp,
@@ -267,7 +268,7 @@ cdef Verdict encode(
         if not room[0] and count:
             cut[0] = True
             return FINE
-    return FINE if at == end else DAMAGED
+    return FINE if at == end or not fill else DAMAGED
 
 
 cdef Verdict is_abort(const uint8_t *at, const uint8_t *end, bint *found) noexcept nogil:
@@ -354,8 +355,9 @@ def transcode(
     """Return what `Transcoder.transcode` does, or None if something is wrong with `data`.
 
     `prefix` are the first two fields of every record. `aborted` are (first offset, producer id), ascending.
-    `decompress` is called with (the compressed records, the codec's number). Segments have about `piece_bytes`, and
-    hold whole batches. Once the records weigh `output_limit` it stops, maybe inside of a batch.
+    `decompress` is called with (the compressed records, the codec's number), and may return more than the records.
+    Segments have about `piece_bytes`, and hold whole batches. Once the records weigh `output_limit` it stops, maybe
+    inside of a batch.
     """
     cdef const uint8_t *bytes_at = NULL
     cdef size_t size = data.shape[0]
@@ -457,6 +459,7 @@ def transcode(
                         body,
                         body_end,
                         count,
+                        not attributes & COMPRESSION_MASK,
                         base_offset,
                         last_offset,
                         get64(batch + MAX_TIMESTAMP_AT)

@@ -13,6 +13,7 @@ from typing import Final
 import google_crc32c
 
 from backup_avro import compression
+from backup_avro.compression import Decompressed
 from backup_avro.errors import DamagedError
 
 #: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp, max timestamp,
@@ -51,11 +52,11 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-_DECOMPRESS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
-    Compression.GZIP: compression.gunzip,
-    Compression.SNAPPY: compression.unsnappy_stream,
-    Compression.LZ4: compression.unlz4_frame,
-    Compression.ZSTD: compression.unzstd,
+_DECOMPRESS: Final[dict[int, Callable[[bytes, int], Decompressed]]] = {
+    Compression.GZIP: compression.gunzip_batch,
+    Compression.SNAPPY: compression.unsnappy_batch,
+    Compression.LZ4: compression.unlz4_batch,
+    Compression.ZSTD: compression.unzstd_batch,
 }
 _COMPRESS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
     Compression.GZIP: compression.gzip,
@@ -65,8 +66,12 @@ _COMPRESS: Final[dict[Compression, Callable[[bytes], bytes]]] = {
 }
 
 
-def decompress(data: bytes, codec: int, limit: int) -> bytes:
-    """Decompress a batch's records (`codec` as in the attributes, not none). Raises DamagedError without the place."""
+def decompress(data: bytes, codec: int, limit: int) -> Decompressed:
+    """Decompress a batch's records (`codec` as in the attributes, not none) as far as that goes.
+
+    A flaw counts only if it keeps a record from being read: what lies behind the last one is not looked at. Flaws, and
+    the DamagedError that is raised where there is no such compression, are without the place.
+    """
     engine = _DECOMPRESS.get(codec)
     if engine is None:
         raise DamagedError(f"compression type {codec} is unknown")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 from backup_avro.errors import DamagedError
@@ -27,7 +27,7 @@ class CompiledTranscoder:
     def __init__(self, *, batch_limit: int = BATCH_LIMIT, output_limit: int = OUTPUT_LIMIT) -> None:
         self._reference = ReferenceTranscoder(batch_limit=batch_limit, output_limit=output_limit)
         self._output_limit = output_limit
-        self._decompress = partial(decompress, limit=batch_limit)
+        self._batch_limit = batch_limit
 
     def transcode(
         self,
@@ -49,7 +49,7 @@ class CompiledTranscoder:
                 LONG_MAX if until is None else max(start, until),
                 sorted((first, producer) for producer, first in aborted) if read_committed else [],
                 read_committed,
-                self._decompress,
+                self._plain,
                 PIECE_BYTES,
                 self._output_limit,
             )
@@ -66,3 +66,6 @@ class CompiledTranscoder:
             aborted=aborted,
             read_committed=read_committed,
         )
+
+    def _plain(self, data: bytes, codec: int) -> bytes:
+        return decompress(data, codec, self._batch_limit).plain

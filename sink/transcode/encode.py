@@ -48,6 +48,7 @@ def encode_batch(
     pos: int,
     count: int,
     *,
+    fill: bool,
     topic: str,
     partition: int,
     base_offset: int,
@@ -62,13 +63,14 @@ def encode_batch(
 
     It ends with the record whose weight fills `room`; what follows that is not looked at.
     `append_time` is the timestamp of all records where the broker set it, else None. Raises DamagedError unless
-    the records fill the data and their offsets ascend up to `last_offset`.
+    all records are there, `fill` the data if they are to, and their offsets ascend up to `last_offset`.
     """
     try:
         return _encode(
             data,
             pos,
             count,
+            fill=fill,
             heads=_heads(topic, partition),
             own=len(encode_prefix(topic, partition)) + _OWN_BYTES,
             base_offset=base_offset,
@@ -88,6 +90,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     pos: int,
     count: int,
     *,
+    fill: bool,
     heads: tuple[tuple[bytes, ...], tuple[bytes, ...]],
     own: int,
     base_offset: int,
@@ -101,7 +104,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
     """Do the work of `encode_batch`. `own`: what a record weighs besides what its batch had of it.
 
     No slice is checked on its own: past the end it comes out short, but then the next byte is missing (IndexError) or
-    the position is not the record's end, and the last record's end is not that of the data.
+    the position is not the record's end, and the last record's end is beyond that of the data.
     """
     low = _LOW
     out: list[bytes] = []
@@ -244,7 +247,7 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
             cut = True
             break
 
-    if pos > len(data) or (pos < len(data) and not cut):
+    if pos > len(data) or (fill and pos < len(data) and not cut):
         raise DamagedError(f"its records end at byte {pos} of {len(data)}")
     if not records:
         return Encoded(None, 0, cut)

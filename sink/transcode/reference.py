@@ -149,29 +149,37 @@ class ReferenceTranscoder:
         if skipped or not count or last_offset < start:
             return last_offset, _NOTHING
         codec = attributes & layout.COMPRESSION_MASK
+        flaw: DamagedError | None = None
         if codec:
-            try:
-                body = layout.decompress(covered[layout.CRC_COVERED.size :], codec, self._batch_limit)
-            except TooLargeError as error:
-                raise DamagedError(error.args[0], remedy=_LARGE_REMEDY) from error
+            found = layout.decompress(covered[layout.CRC_COVERED.size :], codec, self._batch_limit)
+            body, flaw = found.plain, found.flaw
             first_record = 0
         else:
             body = covered
             first_record = layout.CRC_COVERED.size
-        encoded = encode_batch(
-            body,
-            first_record,
-            count,
-            topic=topic,
-            partition=partition,
-            base_offset=base_offset,
-            last_offset=last_offset,
-            base_timestamp=base_timestamp,
-            append_time=max_timestamp if attributes & layout.LOG_APPEND_TIME else None,
-            start=start,
-            stop=stop,
-            room=room,
-        )
+        try:
+            encoded = encode_batch(
+                body,
+                first_record,
+                count,
+                fill=not codec,
+                topic=topic,
+                partition=partition,
+                base_offset=base_offset,
+                last_offset=last_offset,
+                base_timestamp=base_timestamp,
+                append_time=max_timestamp if attributes & layout.LOG_APPEND_TIME else None,
+                start=start,
+                stop=stop,
+                room=room,
+            )
+        except DamagedError as error:
+            if flaw is None:
+                raise
+            raise DamagedError(
+                f"{error.args[0]}: {flaw.args[0]}",
+                remedy=_LARGE_REMEDY if isinstance(flaw, TooLargeError) else flaw.remedy,
+            ) from error
         return last_offset, encoded
 
 

@@ -17,7 +17,20 @@ import sys
 import time
 
 import google_crc32c
-from strategies import ABORT, CODECS, COMMIT, CONTROL, PARTITION, TOPIC, TRANSACTIONAL, batch, marker, raw_batch
+from odd_batches import odd
+from strategies import (
+    ABORT,
+    CODECS,
+    COMMIT,
+    CONTROL,
+    PARTITION,
+    TOPIC,
+    TRANSACTIONAL,
+    batch,
+    kafka_record,
+    marker,
+    raw_batch,
+)
 
 from backup_avro.record import Record, TimestampType
 from backup_avro.record_v1 import LayoutV1
@@ -141,6 +154,14 @@ def sound(rng: random.Random) -> bytes:
             offset += 4
             continue
         records = _records(rng, offset)
+        if kind < 0.3:
+            codec, payload = rng.choice(
+                list(odd(b"".join(kafka_record(record, offset, 0) for record in records)).values())
+            )
+            last = records[-1].offset - offset
+            out.append(raw_batch(payload, base_offset=offset, last_delta=last, count=len(records), attributes=codec))
+            offset += last + 3
+            continue
         transactional = rng.random() < 0.3
         out.append(
             batch(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
+from odd_batches import odd, refused
+from strategies import kafka_record
 
 from backup_avro import outcome
 from backup_avro.chain import Horizon, Kind, Part, PartitionKey, StoredObject
@@ -105,6 +107,16 @@ def load() -> dict[str, tuple[bytes, ...]]:
         "token answer": _TOKEN_ANSWERS,
         "batches": tuple(path.read_bytes() for path in sorted(GOLDEN.glob("kafka-*/*.log"))),
     }
+
+
+@cache
+def payloads() -> dict[int, tuple[bytes, ...]]:
+    """Return compressed records of batches by the codec's number, three each, in several members, frames and blocks."""
+    plain = b"".join(kafka_record(record, 0, AT) for record in records("orders", 0, range(3)))
+    found: dict[int, tuple[bytes, ...]] = {}
+    for codec, data in (*odd(plain).values(), *refused(plain).values()):
+        found[codec] = (*found.get(codec, ()), data)
+    return found
 
 
 def store_of_backup(*, snapshot: bool = False) -> MemoryStore:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from build_backup import PAIR
 from doubles import MemoryStore
+from strategies import raw_batch
 
 from backup_avro import chain_json, checkpoint, coordination, layout, limits, offer, outcome, pause, release
 from backup_avro.chain import sha256_hex
@@ -199,6 +200,15 @@ def _batches(data: bytes) -> object:
     return transcoder.transcode(data, topic="t", partition=0, start=0, until=None, aborted=(), read_committed=True)
 
 
+def _compressed_batch(rng: random.Random) -> bytes:
+    """A batch with a right CRC around compressed records that are twisted, or many times there."""
+    codec, sound = rng.choice(list(corpus.payloads().items()))
+    payload = hostile.bytes_of(rng, sound)
+    if rng.random() < 0.2:
+        payload += hostile.bytes_of(rng, sound)[-rng.choice((1, 5, 23, 1000)) :] * rng.choice((1, 2, 1000))
+    return raw_batch(payload, base_offset=0, last_delta=2, count=3, attributes=codec, base_timestamp=corpus.AT)
+
+
 def _bodies(data: bytes) -> object:
     return best_bodies().advance(bytes(32), data, 5)
 
@@ -367,6 +377,7 @@ _SIMPLE: Final = (
     Surface(name="avro bomb", twist=_bomb, read=_file),
     Surface(name="document bomb", twist=_document_bomb, read=_bombed),
     _plain("record batches", "batches", _batches),
+    Surface(name="compressed records", twist=_compressed_batch, read=_batches),
     _plain("block body", "avro file", _bodies),
     Surface(name="coordination message", twist=_twisted_message, read=_message),
     Surface(name="token answer", twist=_twisted_answer, read=_answer),

@@ -349,6 +349,14 @@ def test_a_large_entry_is_packed() -> None:
         decode_entry(stored[:-9], "here")
 
 
+@pytest.mark.parametrize("rest", [b"\x00", gzip.compress(b"", mtime=0), gzip.compress(b"", mtime=0) * 50_000])
+def test_a_packed_entry_is_one_member(rest: bytes) -> None:
+    """Nothing follows it, above all not many members of nothing, which would take time and no room."""
+    entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x" * PACKED_FROM)
+    with pytest.raises(DamagedError, match=r"^here: something follows a gzip member"):
+        decode_entry(pack(encode_entry(entry)) + rest, "here")
+
+
 def test_a_small_entry_vouches_for_itself() -> None:
     """No link speaks for the last entry of a chain. It stays canonical JSON, and what has no sum is read as before."""
     entry = Entry(kind=Kind.SEALED, seq=3, prev_sha256="p", incarnation="i", at=1000, reason="x")
