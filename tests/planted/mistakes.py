@@ -29,8 +29,8 @@ MISTAKES = (
     Mistake(
         name="cleared because any newer generation is complete",
         file="avro/backup_avro/coverage.py",
-        old="if key in already or covered or (lost",
-        new="if key in already or newer or (lost",
+        old="if covered or (lost",
+        new="if newer or (lost",
     ),
     Mistake(
         name="one partition is forgotten at the handover",
@@ -276,8 +276,8 @@ MISTAKES = (
     Mistake(
         name="release: it stands in for coverage",
         file="avro/backup_avro/coverage.py",
-        old="        if key in already or covered or (lost and key in released):\n",
-        new="        if key in already or covered or key in released:\n",
+        old="        if covered or (lost and key in released):\n",
+        new="        if covered or key in released:\n",
     ),
     Mistake(
         name="release: every life of a topic is let go",
