@@ -16,8 +16,10 @@ from backup_avro import outcome
 from backup_avro.chain import Horizon, Kind, Part, PartitionKey, StoredObject
 from backup_avro.chain_json import pack, unpack
 from backup_avro.compression import gzip
+from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.offer import Offer, encode_offer
 from backup_avro.outcome import OutcomeKind
+from backup_avro.record import SCHEMA_JSON
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from spark_jobs import restore_file, restore_record
@@ -117,6 +119,18 @@ def payloads() -> dict[int, tuple[bytes, ...]]:
     for codec, data in (*odd(plain).values(), *refused(plain).values()):
         found[codec] = (*found.get(codec, ()), data)
     return found
+
+
+@cache
+def bodies() -> tuple[tuple[bytes, int], ...]:
+    """Return what is in the blocks of files of the present version, with the number of records."""
+    found = []
+    for data in load()["avro file"]:
+        header = decode_header(data)
+        if header.schema_json == SCHEMA_JSON:
+            blocks = iter_blocks(data, header)
+            found += [(decompress(block, header.codec), block.count) for block in blocks]
+    return tuple(found)
 
 
 def store_of_backup(*, snapshot: bool = False) -> MemoryStore:

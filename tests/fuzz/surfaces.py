@@ -209,8 +209,14 @@ def _compressed_batch(rng: random.Random) -> bytes:
     return raw_batch(payload, base_offset=0, last_delta=2, count=3, attributes=codec, base_timestamp=corpus.AT)
 
 
-def _bodies(data: bytes) -> object:
-    return best_bodies().advance(bytes(32), data, 5)
+def _twisted_body(rng: random.Random) -> tuple[bytes, int]:
+    body, count = rng.choice(corpus.bodies())
+    return hostile.bytes_of(rng, [body]), count
+
+
+def _body(job: tuple[bytes, int]) -> object:
+    body, count = job
+    return best_bodies().advance(bytes(32), body, count)
 
 
 def _message(job: tuple[bytes, bytes]) -> object:
@@ -378,7 +384,7 @@ _SIMPLE: Final = (
     Surface(name="document bomb", twist=_document_bomb, read=_bombed),
     _plain("record batches", "batches", _batches),
     Surface(name="compressed records", twist=_compressed_batch, read=_batches),
-    _plain("block body", "avro file", _bodies),
+    Surface(name="block body", twist=_twisted_body, read=_body),
     Surface(name="coordination message", twist=_twisted_message, read=_message),
     Surface(name="token answer", twist=_twisted_answer, read=_answer),
     Surface(name="command line", twist=_twisted_text, read=_text, refusals=(ValueError,)),
