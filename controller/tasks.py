@@ -384,15 +384,20 @@ class Tasks:
         generations = self._generations()
         unreadable = any(damaged > number for damaged in self._chains.damaged)
         writer = self._writer(number, generations)
-        if writer.state.clearing is None:
+        begun = writer.state.clearing
+        given_up: frozenset[PartitionKey] = frozenset()
+        if begun is None or unreadable:
             guarded = self._guarded(generations)
-            again = coverage.clearing(writer.state, generations, guarded, self._released(writer.state))
+            let_go = released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), writer.state)
+            # What the cluster does not have again waits for no chain.
+            given_up = frozenset(key for key in let_go if not guarded.has(key))
+        if begun is None:
+            again = coverage.clearing(writer.state, generations, guarded, let_go)
             if writer.state.complete is not complete or again is None or set(again.goes) < set(wanted.goes):
                 _LOG.info("not clearing after all", generation=number)
                 return
             wanted = self._proven(writer.state, again, generations, guarded)
-        goes = (writer.state.clearing or wanted).goes
-        given_up = self._given_up(writer.state, generations) if unreadable else frozenset()
+        goes = (begun or wanted).goes
         if coverage.unseen_cover(writer.state, goes, generations, unreadable=unreadable, given_up=given_up):
             raise TransientError(
                 f"generation {number} is kept, because no chain that can be read has what takes its place",
@@ -410,14 +415,6 @@ class Tasks:
             self._publish(
                 Event.CLEARED, generation=number, chain_seq=writer.state.seq, details=heads.details(writer.state)
             )
-
-    def _released(self, state: Generation) -> frozenset[PartitionKey]:
-        return released(ReleaseReader(self._store, self._identity.pair).refresh(tolerant=True), state)
-
-    def _given_up(self, state: Generation, generations: list[Generation]) -> frozenset[PartitionKey]:
-        """Return what a person let go of that the cluster does not have again: it waits for no chain."""
-        guarded = self._guarded(generations)
-        return frozenset(key for key in self._released(state) if not guarded.has(key))
 
     def _proven(self, mine: Generation, wanted: Clearing, generations: list[Generation], guarded: Guarded) -> Clearing:
         """Keep what turns out to be cut off of what was not guarded when `mine` was sealed, but is again."""

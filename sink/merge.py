@@ -167,7 +167,7 @@ class Merger:
         if key not in self._doubted:
             self._doubted.add(key)
             raise error
-        self._lost[key] = Loss(error.item, str(error.args[0]).removeprefix(f"{key} "))
+        self._lost[key] = Loss(error.item, error.about(key))
         _LOG.error("an object of this generation is lost", generation=self._claim.generation, error=str(error))
 
     def _look(self, writer: ChainWriter) -> _Job:

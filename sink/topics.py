@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from backup_avro.chain import GroupOffset, Topic
+from backup_avro.chain import GroupOffset, Topic, policies_in
 
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
 ANY_GROUP = "*"
@@ -52,6 +52,6 @@ class Cluster(Protocol):
 
 def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
     """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes."""
-    if "compact" not in map(str.strip, config.get("cleanup.policy", "compact").split(",")):
+    if "compact" not in policies_in(config, unsaid="compact"):
         return None
     return int(config.get("delete.retention.ms", DEFAULT_DELETE_RETENTION_MS)) / 1000

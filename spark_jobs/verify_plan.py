@@ -298,7 +298,7 @@ def missing(check: ObjectCheck) -> ObjectResult:
 
 def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
     """Return the result for an object that is not worth reading: of another size, or damaged by the store's word."""
-    return _failed(check, Fault.CHECKSUM, _told(check, error), 0)
+    return _failed(check, Fault.CHECKSUM, error.about(check.item.key), 0)
 
 
 def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
@@ -310,7 +310,7 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         check_bytes(check.item, stored)
         data = open_object(keys, check.item, stored)
     except DamagedError as error:
-        return _failed(check, Fault.CHECKSUM, _told(check, error), len(stored))
+        return _failed(check, Fault.CHECKSUM, error.about(check.item.key), len(stored))
     try:
         header = open_container(data)
         _check_header(header, check.opening)
@@ -364,10 +364,6 @@ def _problems(seen: Seen, part: Part, topic: str) -> Iterator[tuple[Fault, str]]
 
 def _of(check: ObjectCheck, fault: Fault, message: str) -> Finding:
     return Finding(generation=check.generation, fault=fault, where=check.item.key, message=message)
-
-
-def _told(check: ObjectCheck, error: DamagedError) -> str:
-    return str(error.args[0]).removeprefix(check.item.key).lstrip(": ")
 
 
 def _failed(check: ObjectCheck, fault: Fault, message: str, size: int) -> ObjectResult:

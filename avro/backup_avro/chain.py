@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -173,6 +173,11 @@ class Position:
     skew: int | None = None
 
 
+def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str]:
+    """Return what `cleanup.policy` names; what `unsaid` does if it is not there."""
+    return frozenset(name.strip() for name in config.get("cleanup.policy", unsaid).split(",") if name.strip())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as it was seen: `config` holds what was set on the topic, and the effective retention settings."""
@@ -187,7 +192,7 @@ class Topic:
     @property
     def policies(self) -> frozenset[str]:
         """What `cleanup.policy` names; nothing if it was not recorded."""
-        return frozenset(name.strip() for name in self.config.get("cleanup.policy", "").split(",") if name.strip())
+        return policies_in(self.config)
 
     @property
     def compacted(self) -> bool:

@@ -62,6 +62,10 @@ class DamagedError(PermanentError):
 
     exit_code = ExitCode.UNHEALTHY
 
+    def about(self, key: str) -> str:
+        """Return what it says of the object `key`, as the end of a sentence that begins with that."""
+        return str(self.args[0]).removeprefix(key).lstrip(": ")
+
 
 class TooLargeError(DamagedError):
     """What compressed bytes stand for passes the bound that the reader has set."""
