@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from backup_avro.chain import Entry, Kind, Opening
 from bench.measured import KEY, measured, report, tree_peak_mb
+from controller import allocator
 from controller.config import Config
 from controller.guard import GuardedCluster
 from controller.wiring import pipeline_policy_of, store_of, workers_of
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--encrypted", action="store_true")
     words = parser.parse_args()
+    allocator.set_up()  # as an instance does
     bootstrap, topic, codec, section = words.bootstrap, words.topic, words.codec, words.store
     config = Config.model_validate(
         {

@@ -13,7 +13,16 @@ from typing import Final
 
 #: https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_ARENA_MAX: Final = -8
+_M_MMAP_THRESHOLD: Final = -3
 _HEAPS: Final = 2
+_LARGE: Final = 256 * 1024
+"""Bytes."""
+
+
+def set_up() -> None:
+    """Set both of what follows, before any thread is started."""
+    share_heaps()
+    map_large_blocks()
 
 
 def share_heaps() -> bool:
@@ -23,10 +32,25 @@ def share_heaps() -> bool:
     core. Each of them keeps the size that it once needed: so a process grew by megabytes with every turn. Whoever has
     set MALLOC_ARENA_MAX knows better. A C library that knows no such thing has no such heaps.
     """
-    if os.environ.get("MALLOC_ARENA_MAX"):
+    return _mallopt("MALLOC_ARENA_MAX", _M_ARENA_MAX, _HEAPS)
+
+
+def map_large_blocks() -> bool:
+    """Have each block of 256 KiB and more mapped by itself, for good. Return whether the C library does so.
+
+    glibc begins so, at 128 KiB, but with each such block that is freed it takes all up to that size into its heaps, up
+    to 32 MiB. There, buffers of megabytes leave holes between what lives longer: free, but nowhere large enough for
+    the next one. What is mapped is gone as soon as it is freed. Whoever has set MALLOC_MMAP_THRESHOLD_ knows better.
+    """
+    return _mallopt("MALLOC_MMAP_THRESHOLD_", _M_MMAP_THRESHOLD, _LARGE)
+
+
+def _mallopt(variable: str, parameter: int, value: int) -> bool:
+    """Set a parameter of malloc unless its variable is set."""
+    if os.environ.get(variable):
         return False
     try:
-        return bool(ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS))
+        return bool(ctypes.CDLL(None).mallopt(parameter, value))
     except (AttributeError, OSError):
         return False
 

@@ -34,7 +34,7 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
     from controller.setup import StoppedEarlyError, set_up  # noqa: PLC0415
     from controller.wiring import store_of  # noqa: PLC0415
 
-    allocator.share_heaps()
+    allocator.set_up()
     settings = load(context, config, overrides)
     incarnation = new_incarnation()
     log.configure_instance(level=settings.log.level, fmt=settings.log.format)

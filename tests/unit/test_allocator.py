@@ -1,4 +1,4 @@
-"""Threads of an instance share two heaps, unless somebody wants it otherwise."""
+"""Threads of an instance share two heaps and large blocks lie in none, unless somebody wants it otherwise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -39,17 +40,54 @@ def test_threads_share_heaps(how: str, most: int | None) -> None:
     assert heaps > 2 if most is None else heaps <= most, done.stdout
 
 
-def test_who_set_it_knows_better(monkeypatch: pytest.MonkeyPatch) -> None:
+_LARGE = """
+import ctypes, sys
+from controller.allocator import map_large_blocks
+if sys.argv[1] == "mapped":
+    assert map_large_blocks()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.free(libc.malloc(8 << 20))  # from now on the C library would keep blocks of that size in its heap
+blocks = [libc.malloc(1 << 20) for _ in range(64)]
+lives = libc.malloc(200_000)
+for block in blocks:
+    ctypes.memset(block, 1, 1 << 20)
+for block in blocks:
+    libc.free(block)
+with open("/proc/self/statm") as file:
+    print(int(file.read().split()[1]) * 4096)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")
+def test_large_blocks_go_back_at_once() -> None:
+    """64 MB below a small block that lives on: gone when freed, and kept without the setting."""
+
+    def resident(how: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", _LARGE, how], capture_output=True, text=True, timeout=60, check=True
+        )
+        return int(done.stdout)
+
+    assert resident("kept") - resident("mapped") > 50_000_000
+
+
+_SETTINGS = [(allocator.share_heaps, "MALLOC_ARENA_MAX"), (allocator.map_large_blocks, "MALLOC_MMAP_THRESHOLD_")]
+
+
+@pytest.mark.parametrize(("setting", "variable"), _SETTINGS)
+def test_who_set_it_knows_better(monkeypatch: pytest.MonkeyPatch, setting: Callable[[], bool], variable: str) -> None:
     """The variable of the C library is left to do what it says."""
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
-    assert not allocator.share_heaps()
+    monkeypatch.setenv(variable, "4")
+    assert not setting()
 
 
-def test_another_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("setting", "variable"), _SETTINGS)
+def test_another_c_library(monkeypatch: pytest.MonkeyPatch, setting: Callable[[], bool], variable: str) -> None:
     """One without mallopt is left alone."""
-    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
-    assert not allocator.share_heaps()
+    assert not setting()
 
 
 _FREE = """
