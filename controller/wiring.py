@@ -10,7 +10,7 @@ from backup_avro.chain import Opening
 from backup_avro.errors import ConfigError
 from backup_avro.layout import check_name
 from backup_avro.signature import parse_public
-from controller import log
+from controller import allocator, log
 from controller.config import Config
 from controller.observation import Policy
 from sink.encryption.settings import EncryptionSettings
@@ -138,6 +138,7 @@ def workers_of(config: Config, props: Mapping[str, Value]) -> Setting:
 
 
 def _prepare_worker(lines: Mapping[str, object], *, level: str, fmt: log.Format, secrets: tuple[str, ...]) -> None:
+    allocator.set_up()
     log.register_secrets(secrets)
     log.configure_instance(level=level, fmt=fmt)
     log.bind(**lines)

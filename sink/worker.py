@@ -38,7 +38,7 @@ class WorkerLostError(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a worker needs. `prepare` is called first in its process, for its log. The repr hides secrets.
+    """What a worker needs. `prepare` is called first in its process, for its log and its memory. The repr hides secrets.
 
     `batch_limit`: most bytes that the records of one batch may decompress to.
     """

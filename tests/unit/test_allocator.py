@@ -43,8 +43,14 @@ def test_threads_share_heaps(how: str, most: int | None) -> None:
 _LARGE = """
 import ctypes, sys
 from controller.allocator import map_large_blocks
+from controller.config import Config
+from controller.wiring import workers_of
 if sys.argv[1] == "mapped":
     assert map_large_blocks()
+if sys.argv[1] == "worker":
+    config = {"pair": "p", "instance": "a", "instances": ["a", "b"], "topics": {"include": ["t"]}}
+    config |= {"kafka": {"bootstrap.servers": "localhost:9092"}, "store": {"root": "file:///nowhere"}}
+    workers_of(Config.model_validate(config), {}).prepare()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 libc.free(libc.malloc(8 << 20))  # from now on the C library would keep blocks of that size in its heap
@@ -61,7 +67,7 @@ with open("/proc/self/statm") as file:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")
 def test_large_blocks_go_back_at_once() -> None:
-    """64 MB below a small block that lives on: gone when freed, and kept without the setting."""
+    """64 MB below a small block that lives on: gone when freed, in workers too, and kept without the setting."""
 
     def resident(how: str) -> int:
         done = subprocess.run(
@@ -69,7 +75,9 @@ def test_large_blocks_go_back_at_once() -> None:
         )
         return int(done.stdout)
 
-    assert resident("kept") - resident("mapped") > 50_000_000
+    kept = resident("kept")
+    assert kept - resident("mapped") > 50_000_000
+    assert kept - resident("worker") > 50_000_000
 
 
 _SETTINGS = [(allocator.share_heaps, "MALLOC_ARENA_MAX"), (allocator.map_large_blocks, "MALLOC_MMAP_THRESHOLD_")]
