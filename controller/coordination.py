@@ -38,6 +38,7 @@ GROUP_PREFIX: Final = "tandem-coordination-"
 _POLL_S = 0.2
 _ANSWER_S = 10.0
 _CREATE_AGAIN_S = 5.0
+_READ_AGAIN_S = 1.0
 # What librdkafka and brokers say of a topic that is not there.
 _GONE = frozenset(
     {
@@ -211,6 +212,7 @@ class CoordinationTopic:
         self._wake: threading.Event | None = None
         self._thread = threading.Thread(target=self._run, name="coordination", daemon=True)
         self._failing: str | None = None
+        self._deaf = False
         self._gone = threading.Event()
 
     def start(self, wake: threading.Event) -> None:
@@ -243,8 +245,8 @@ class CoordinationTopic:
 
     @property
     def failing(self) -> bool:
-        """Whether the last message could not be published, or what was there before has never been read."""
-        return self._failing is not None or not self.caught_up
+        """Whether the last message could not be published, nothing can be read, or what was there before never was."""
+        return self._failing is not None or self._deaf or not self.caught_up
 
     def publish(self, event: Event, *, at: int, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         """Send a message; a failure is logged and forgotten: messages are hints.
@@ -298,9 +300,10 @@ class CoordinationTopic:
         while not self._stopped.is_set():
             try:
                 self._read()
-            except KafkaException as error:
+            except Exception as error:  # noqa: BLE001 (a thread that ended would leave the instance deaf for ever)
                 _LOG.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
-                self._stopped.wait(1.0)
+                self._deaf = True
+                self._stopped.wait(_READ_AGAIN_S)
             if self._gone.is_set():
                 self._create_again()
 
@@ -339,6 +342,7 @@ class CoordinationTopic:
             while not self._stopped.is_set() and not self._gone.is_set():
                 if next_offset >= end or consumer.position([where])[0].offset >= end:
                     self._caught_up.set()
+                    self._deaf = False
                 message = consumer.poll(_POLL_S)
                 if message is None:
                     continue

@@ -38,7 +38,7 @@ class WorkerLostError(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a worker needs. `prepare` is called first in its process, for its log and its memory. The repr hides secrets.
+    """What a worker needs. `prepare` is called first in its process: log and memory. The repr hides secrets.
 
     `batch_limit`: most bytes that the records of one batch may decompress to.
     """
@@ -121,7 +121,7 @@ class Workers:
             try:
                 pool = self._pool = self._pool or self._start()
                 inner = pool.submit(_work, asked.task)
-            except (BrokenProcessPool, OSError) as error:
+            except Exception as error:  # noqa: BLE001 (no process, no thread, or a pool that has just broken)
                 self._drop_pool()
                 asked.answer.set_exception(WorkerLostError(f"no worker process could be started: {error}"))
                 continue

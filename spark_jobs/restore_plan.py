@@ -359,24 +359,32 @@ def plan_of_state(
         past=found.known(selection),
         asked=found.asked,
         damaged=found.damaged,
-        groups=_groups(found.generations, selection),
+        groups=_groups(found, selection),
         hash=_hash(pair, selection, plans, found.ready),
         recorded=found.ready is None,
         notes=found.notes,
     )
 
 
-def _groups(generations: Iterable[Generation], selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
-    """Return what groups had committed on the selected partitions, as the generation that is rested on has it."""
-    state = next((state for state in generations if state.number == selection.generation), None)
-    if state is None:
-        return {}
+def _groups(found: Found, selection: Selection) -> dict[str, tuple[GroupOffset, ...]]:
+    """Return what groups had committed on the selected partitions, by name.
+
+    What is rested on may have ended long before the state, which then has the newer records of others. So of all that
+    anything is taken from, the one that saw a group last says where it stood, in all topics that it knows.
+    """
+    pictured = {picture.number: picture.at for picture in found.past}
+    used = (state for state in found.generations if state.number in selection.used)
+    offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
+    for state in sorted(used, key=lambda state: (pictured.get(state.number, state.at), state.number)):
+        for name, items in state.groups.items():
+            elsewhere = {key: item for key, item in offsets.get(name, {}).items() if key.topic_id not in state.topics}
+            offsets[name] = elsewhere | items
     selected = {item.key for item in selection.partitions}
-    found = {
-        name: tuple(item for key, item in sorted(offsets.items()) if key in selected)
-        for name, offsets in sorted(state.groups.items())
+    kept = {
+        name: tuple(item for key, item in sorted(items.items()) if key in selected)
+        for name, items in sorted(offsets.items())
     }
-    return {name: offsets for name, offsets in found.items() if offsets}
+    return {name: items for name, items in kept.items() if items}
 
 
 def _check_wanted(plans: Iterable[TopicPlan], wanted: frozenset[str] | None, selection: Selection) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from backup_avro import moments
 from backup_avro.as_of import AsOf, as_of
-from backup_avro.chain import iso
+from backup_avro.chain import Mark, iso
 from backup_avro.checkpoint import Checkpoint, unrestorable
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
 from backup_avro.fold import Generation, Moment
@@ -131,14 +131,34 @@ def _picture(reader: ChainReader, present: Generation, past: Generation, at: int
 def _between(
     reader: ChainReader, present: Generation, past: Generation, at: int
 ) -> tuple[Generation, PastState] | None:
-    """Look for marks up to `at` that the next commit after `past` has."""
-    after = moments.commit_after(present, past.seq)
-    if after is None:
-        return None
-    [(entry, _)] = reader.entries(present.number, after, after)
-    if all(mark.at > at for mark in entry.marks):
-        return None
-    return moments.marked(past, reader.load(present.number, upto=after), entry.marks, at)
+    """Look for marks up to `at` that the next commit after `past` has, or the one after that.
+
+    A commit is in the chain, and has its time, when all of its objects are stored: hours after it was cut, if the store
+    was away. What came meanwhile is in the next one, and so are the marks of then. The one after that was cut later
+    than the first one was in the chain.
+    """
+    following = list(_commits_after(reader, present, past, at))
+    for before, seq, marks in reversed(following):
+        then = past if before == past.seq else reader.load(present.number, upto=before)
+        found = moments.marked(then, reader.load(present.number, upto=seq), marks, at)
+        if found is not None:
+            return found
+    return None
+
+
+def _commits_after(
+    reader: ChainReader, present: Generation, past: Generation, at: int
+) -> Iterator[tuple[int, int, Sequence[Mark]]]:
+    """Yield of the two commits after `past`, if they have a mark up to `at`: the one before, itself, and its marks."""
+    before = past.seq
+    for _ in range(2):
+        seq = moments.commit_after(present, before)
+        if seq is None:
+            return
+        [(entry, _hash)] = reader.entries(present.number, seq, seq)
+        if any(mark.at <= at for mark in entry.marks):
+            yield before, seq, entry.marks
+        before = seq
 
 
 def _entry(reader: ChainReader, generations: Sequence[Generation], wish: Wish) -> tuple[Generation, int]:

@@ -146,20 +146,19 @@ def past_state(past: Generation) -> PastState:
 
 
 def marked(past: Generation, later: Generation, marks: Iterable[Mark], at: int) -> tuple[Generation, PastState] | None:
-    """Return the generation and the state as of the last of the `marks` at or before `at`, None if there is none.
+    """Return the generation and the state as of the last of the `marks` at or before `at`, None if they say no more.
 
-    `past` is the chain up to the last moment until then, `later` up to the commit that has the marks. Topics' configs,
-    groups' offsets and log starts are those of `past`: when they changed is not known.
+    `past` is the chain up to a commit that was cut before all of them, `later` up to the commit that has the marks.
+    Topics' configs, groups' offsets and log starts are those of `past`: when they changed is not known.
     """
     before = past_state(past)
     ends = dict(before.offsets)
     reached = None
     for mark in marks:
-        if before.at < mark.at <= at:
-            reached = mark.at
         if mark.at <= at:
+            reached = mark.at
             ends |= {key: max(end, ends[key]) for key, end in mark.offsets.items() if key in ends}
-    if reached is None:
+    if reached is None or (reached <= before.at and ends == before.offsets):
         return None
     state = PastState(at=reached, seq=before.seq, offsets=ends, incomplete=before.incomplete)
     positions = {

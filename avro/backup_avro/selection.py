@@ -171,7 +171,21 @@ def unite(
             )
         )
     return Selection(
-        generation=chosen.number, seq=chosen.seq, partitions=tuple(partitions), incomplete=tuple(incomplete)
+        generation=chosen.number, seq=chosen.seq, partitions=_wide_enough(partitions), incomplete=tuple(incomplete)
+    )
+
+
+def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSelection, ...]:
+    """Return them with topics that have all of their partitions: an older generation may know one more than newest."""
+    counts: dict[str, int] = {}
+    for item in partitions:
+        topic_id = item.key.topic_id
+        counts[topic_id] = max(counts.get(topic_id, item.topic.partitions), item.key.partition + 1)
+    return tuple(
+        item
+        if (count := counts[item.key.topic_id]) == item.topic.partitions
+        else replace(item, topic=replace(item.topic, partitions=count))
+        for item in partitions
     )
 
 

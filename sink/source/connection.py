@@ -39,6 +39,8 @@ _WORTH_KEEPING = 128 << 10
 _WORTH_A_VIEW = 4096
 _WIDE = 4
 _MOST_KEPT = 4
+_QUIET = 64
+"""So many small frames in a row, half a minute of an idle tail, and the memory of large ones is not kept any longer."""
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -78,11 +80,16 @@ class Buffers:
 
     def __init__(self) -> None:
         self._kept: list[bytearray] = []
+        self._small = 0
 
     def take(self, size: int) -> memoryview:
         """Return `size` bytes whose content is of no interest."""
         if size < _WORTH_KEEPING:
+            self._small += 1
+            if self._small % _QUIET == 0:
+                self._kept = [buffer for buffer in self._kept if not _is_free(buffer)]
             return memoryview(bytearray(size))
+        self._small = 0
         for buffer in self._kept:
             if size <= len(buffer) <= size * _WIDE and _is_free(buffer):
                 return memoryview(buffer)[:size]

@@ -197,6 +197,19 @@ def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
     assert len(buffers.take(size // 8)) == size // 8, "not a large one for a small frame"
 
 
+def test_memory_of_large_frames_goes_when_only_small_ones_come() -> None:
+    """What is still looked at stays; a connection lives for weeks, and one batch of 100 MB need not."""
+    buffers = Buffers()
+    free, held = buffers.take(100 << 20), buffers.take(1 << 20)
+    homes = free.obj, held.obj
+    free.release()
+    for _ in range(200):
+        buffers.take(1000)
+    assert buffers.take(100 << 20).obj is not homes[0]
+    held.release()
+    assert buffers.take(1 << 20).obj is homes[1]
+
+
 class Peer:
     """A listener that answers each request by a function from (api key, version, correlation id, body) to bytes."""
 

@@ -222,18 +222,54 @@ def test_any_moment_of_a_random_history(store: MemoryStore, seed: int) -> None:
         assert of_mark.past.lagging == {}
 
 
-def test_a_mark_of_before_the_moment_says_nothing_new(store: MemoryStore) -> None:
-    """A clock that stood still, or went back: the commit before the marks is the moment, not one of them."""
+def test_marks_that_say_no_more_than_the_moment_are_none(store: MemoryStore) -> None:
+    """The commit itself is the moment then. A mark that says more is one, be it older than the commit's entry."""
     past = history(store, 4)
     state = past.backup.writer.state
     at = state.moments[-1].at
-    offsets = {key: position.offset + 1 for key, position in state.positions.items()}
-    marks = [Mark(at=at - 1, offsets=offsets), Mark(at=at, offsets=offsets)]
-    assert marked(state, state, marks, at + MINUTE) is None
-    found = marked(state, state, [*marks, Mark(at=at + 1, offsets={})], at + MINUTE)
-    assert found is not None
-    assert found[1].at == at + 1
-    assert found[1].offsets == offsets
+    there = {key: position.offset for key, position in state.positions.items()}
+    offsets = {key: end + 1 for key, end in there.items()}
+    assert marked(state, state, [Mark(at=at - 1, offsets=there), Mark(at=at, offsets=there)], at + MINUTE) is None
+    assert marked(state, state, [Mark(at=at + 1, offsets=offsets)], at) is None
+    for mark in (Mark(at=at - 1, offsets=offsets), Mark(at=at + 1, offsets={})):
+        found = marked(state, state, [mark, Mark(at=at + MINUTE, offsets=offsets)], at + 1)
+        assert found is not None
+        assert (found[1].at, found[1].offsets) == (mark.at, there | mark.offsets)
+
+
+def test_a_moment_while_a_commit_waited_for_the_store(store: MemoryStore) -> None:
+    """What came while its objects were uploaded is marked in the commit after it, and is there as of then."""
+    spec, place = TopicSpec("orders"), ("orders", 0)
+    backup = Backup.claim(store, topics=[spec])
+    cut = store.clock_ms
+    backup.commit(records(*place, range(10)))
+    store.clock_ms += 2
+    backup.complete()
+    store.clock_ms = cut + 1000
+    backup.commit(records(*place, range(10, 15)))
+    # Cut after two seconds, with all up to 18 (one of them was read after the last mark), and stored after an hour.
+    store.clock_ms = cut + 60 * MINUTE
+    backup.commit(records(*place, range(15, 18)), marks=[(cut + 1500, {place: 16})])
+    store.clock_ms += 30_000
+    marks = [(cut + minute * MINUTE, {place: 18 + minute}) for minute in (10, 30, 59)]
+    backup.commit(records(*place, range(18, 90)), marks=[*marks, (store.clock_ms, {place: 90})])
+    store.clock_ms += 30_000
+    backup.commit(records(*place, range(90, 95)), marks=[(store.clock_ms - 20_000, {place: 91})])
+    for after, end, of in (
+        (1400, 15, 1000),
+        (1600, 16, 1500),
+        (9 * MINUTE, 16, 1500),
+        (10 * MINUTE, 28, 10 * MINUTE),
+        (58 * MINUTE, 48, 30 * MINUTE),
+        (60 * MINUTE, 77, 59 * MINUTE),
+        (60 * MINUTE + 29_999, 77, 59 * MINUTE),
+        (60 * MINUTE + 30_000, 90, 60 * MINUTE + 30_000),
+        (60 * MINUTE + 45_000, 91, 60 * MINUTE + 40_000),
+        (61 * MINUTE, 95, 61 * MINUTE),
+    ):
+        made = plan(store, at=cut + after)
+        assert made.past is not None
+        assert (held(store, made)[place], made.past.at - cut) == (list(range(end)), of)
 
 
 def test_the_generation_of_the_time(store: MemoryStore) -> None:

@@ -115,6 +115,29 @@ def test_a_plan_is_made_again_from_its_basis(store: ObjectStore) -> None:
     assert _planned(store).hash != plan.hash
 
 
+def test_groups_stand_where_the_state_ends(store: ObjectStore) -> None:
+    """A tainted one comes last, but has the newest records, and where groups stood by then; not of what was gone."""
+    topics = TopicSpec("t"), TopicSpec("u")
+    old, new = _backup(store, *topics), _backup(store, *topics[:1], number=2)
+    groups = {"both": {("t", 0): 7, ("u", 0): 8}, "left": {("t", 0): 3, ("u", 0): 4}, "alone": {("t", 0): 5}}
+    old.commit([], ends={("t", 0): 41}, groups=groups)
+    old.seal()
+    new.taint("t", 0, 60)
+    new.commit(
+        records("t", 0, range(41, 50)),
+        groups={"both": {("t", 0): 48}, "left": {}, "new": {("t", 0): 47}},
+    )
+    made = _planned(store, topics=["t", "u"])
+    assert (made.generation, made.basis.keys()) == (1, {1, 2})
+    t, u = old.key("t", 0), old.key("u", 0)
+    assert {name: {item.key: item.offset for item in items} for name, items in made.groups.items()} == {
+        "both": {t: 48, u: 8},
+        "left": {u: 4},
+        "alone": {t: 5},
+        "new": {t: 47},
+    }
+
+
 def test_what_is_missing_is_said(store: ObjectStore) -> None:
     """Taints and partitions that are not there are warnings of the plan, with their names."""
     backup = _backup(store, TopicSpec("orders", partitions=2))

@@ -530,6 +530,16 @@ def test_a_topic_that_came_while_another_generation_became_complete_is_not_left_
     assert [item.key for item in select(states(former.seal(), newest)).partitions] == [K]
 
 
+def test_a_partition_that_only_an_older_one_knows_counts_for_its_topic() -> None:
+    """The newest one's owner died before it saw that the topic had grown; the topic has to be made as large as that."""
+    grew = complete_generation(1, {K: 10}).commit({}, topics=(topic(partitions=8),))
+    more = key(partition=11)
+    grew.commit({more: position(3)}, part(0, 2, of=more), topics=(topic(partitions=12),))
+    found = select(states(grew, complete_generation(2, {K: 12, U: 5}, instance="b")))
+    assert {item.key: item.generations for item in found.partitions} == {K: (2,), more: (1,), U: (2,)}
+    assert {item.key: item.topic.partitions for item in found.partitions} == {K: 12, more: 12, U: 8}
+
+
 @pytest.mark.parametrize(("done_at", "found"), [(49, [K]), (50, [K, U]), (51, [K, U])])
 def test_what_was_read_through_before_the_claim_was_gone_by_then(done_at: int, found: list[PartitionKey]) -> None:
     """Its own base counts, not that of another topic. What came at the claim or later is not gone."""

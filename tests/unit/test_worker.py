@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
@@ -175,3 +175,26 @@ def test_waiting_for_several(workers: Workers) -> None:
     futures = [workers.submit(task(give_up_s=0.2)) for _ in range(3)]
     done, pending = wait(futures, timeout=30)
     assert (len(done), len(pending)) == (3, 0)
+
+
+def test_a_pool_that_can_not_be_started_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there may be no more threads, submitting raises RuntimeError; later ranges are read all the same."""
+    workers = Workers(setting(tmp_path), 1)
+    failed: list[object] = []
+
+    def refuse(self: ProcessPoolExecutor, *_: object) -> None:
+        failed.append(self)
+        raise RuntimeError("can't start new thread")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(ProcessPoolExecutor, "submit", refuse)
+            for _ in range(2):
+                with pytest.raises(WorkerLostError, match="can't start new thread"):
+                    workers.submit(task()).result(30)
+        assert len(set(map(id, failed))) == len(failed) == 2, "a new pool each time"
+        with pytest.raises(TransientError):
+            workers.submit(task(give_up_s=0.1)).result(60)
+        assert started(tmp_path)
+    finally:
+        workers.close()
