@@ -43,6 +43,7 @@ from spark_jobs.compare_plan import (
 from spark_jobs.live_log import LiveLog
 from spark_jobs.read import Body, ObjectReader, StoreAddress, require_pair
 from spark_jobs.slim import slim
+from spark_jobs.state_choice import refuse_forged
 from spark_jobs.telling import telling
 
 if TYPE_CHECKING:
@@ -136,14 +137,16 @@ def against_topic(
 ) -> Compared:
     """Compare what a restore of the newest state would bring back with the live topics, up to the backup's ends.
 
-    Raises ConfigError for topics that are not in the backup, RefusedError if nothing can be restored, DamagedError for
-    chains, errors of the cluster; what is damaged in objects is told with its partition.
+    Raises ConfigError for topics that are not in the backup, RefusedError if nothing can be restored, SignatureError as
+    a restore does if a generation is forged, DamagedError for chains, errors of the cluster; what is damaged in objects
+    is told with its partition.
     """
     require_pair(address, pair)
     reader = ChainReader(address.open(), pair)
     numbers = [state.number for state in reader.refresh(tolerant=True)]
     with pins.held(reader.store, pair, numbers, owner="verify"):
         states = reader.refresh(tolerant=True)
+        refuse_forged(reader)
         lost = reader.lost(states)
         states = [state for state in states if state.number not in lost]
         wanted = None if topics is None else frozenset(topics)
@@ -308,12 +311,15 @@ def against_generation(
     """Compare two generations, or one with that which a restore rests on, where both have read a partition.
 
     Raises ConfigError for numbers that don't exist, RefusedError for a generation that is not complete, or is the one
-    that a restore rests on already, or of another cluster; DamagedError for a chain.
+    that a restore rests on already, or of another cluster; DamagedError for a chain. With one number SignatureError
+    too, if a generation is forged: a restore would not say then what it rests on.
     """
     require_pair(address, pair)
     reader = ChainReader(address.open(), pair)
     if len(numbers) == 1:
-        numbers = (*numbers, choose(reader.refresh(tolerant=True)).number)
+        states = reader.refresh(tolerant=True)
+        refuse_forged(reader)
+        numbers = (*numbers, choose(states).number)
     older, newer = sorted(numbers)
     if older == newer:
         raise RefusedError(

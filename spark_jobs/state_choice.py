@@ -40,7 +40,7 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
         raise lost[max(lost)]
     generations = [state for state in generations if state.number not in lost]
     if wish.generation is None and wish.checkpoint is None:
-        _refuse_forged(reader)
+        refuse_forged(reader)
     known = {*reader.damaged, *lost, *(state.number for state in reader.history())}
     if wish.generation is not None and wish.generation not in known:
         numbers = ", ".join(str(state.number) for state in generations)
@@ -64,7 +64,7 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
     return Found(generations=generations, number=wish.generation, damaged=damaged, merge=merge)
 
 
-def _refuse_forged(reader: ChainReader) -> None:
+def refuse_forged(reader: ChainReader) -> None:
     """Raise SignatureError for the newest generation that somebody has forged: what is left may be what he wants."""
     forged = {number: error for number, error in reader.damaged.items() if isinstance(error, SignatureError)}
     if forged:

@@ -69,6 +69,8 @@ def _s3(
 _P: Final = f"{PREFIX}/{PAIR}"
 _A, _B = f"{_P}/a/generation=00000001/topics/t", f"{_P}/b/generation=00000002/topics/t"
 _ENTRY: Final = f"{_P}/generations/00000001/00000000000000000001.json"
+_PIN: Final = f"{_P}/pins/{'0123456789abcdef' * 2}.json"
+_KEEPER: Final = f"{_P}/pins/checkpoint-0123456789abcdef-00000002.json"
 S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("read a chain entry", "GetObject", _ENTRY, EVERYBODY),
     _s3("read data of a", "GetObject", _A, READS_DATA | {"writer-a"}),
@@ -85,7 +87,8 @@ S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("append to a chain", "PutObject", _ENTRY, WRITERS | {"janitor"}),
     _s3("store data of a", "PutObject", _A, _roles("writer-a", "catch-up", "janitor")),
     _s3("store data of b", "PutObject", _B, _roles("writer-b", "catch-up", "janitor")),
-    _s3("put a pin", "PutObject", f"{_P}/pins/p.json", PINS),
+    _s3("put a pin", "PutObject", _PIN, PINS),
+    _s3("put a checkpoint's pin", "PutObject", _KEEPER, WRITERS),
     _s3("ask for a checkpoint", "PutObject", f"{_P}/checkpoints/c.json", _roles("operator")),
     _s3("complete a checkpoint", "PutObject", f"{_P}/checkpoints/outcomes/o.json", WRITERS | {"operator"}),
     _s3("release a topic", "PutObject", f"{_P}/releases/00000001.json", _roles("operator")),
@@ -98,7 +101,8 @@ S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("delete a chain entry", "DeleteObject", _ENTRY, NOBODY),
     _s3("delete data of a", "DeleteObject", _A, _roles("writer-a", "janitor")),
     _s3("delete data of b", "DeleteObject", _B, _roles("writer-b", "janitor")),
-    _s3("delete a pin", "DeleteObject", f"{_P}/pins/p.json", PINS | {"operator"}),
+    _s3("delete a pin", "DeleteObject", _PIN, PINS),
+    _s3("delete a checkpoint's pin", "DeleteObject", _KEEPER, WRITERS | {"operator"}),
     _s3("delete a checkpoint", "DeleteObject", f"{_P}/checkpoints/c.json", WRITERS | {"operator"}),
     _s3("delete a result", "DeleteObject", f"{_P}/results/verify-1.json", KEEPS_RESULTS),
     _s3("delete what a restore left", "DeleteObject", f"{_P}/restores/1/report", _roles("restore-groups")),

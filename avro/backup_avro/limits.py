@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-#: Claims, pauses, releases, pins, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
+#: Pins: two hundred bytes. All of them are read together, by each process of a pair, every half a minute.
+PIN: Final = 4 << 10
+#: Claims, pauses, releases, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
 SMALL: Final = 1 << 20
 #: Offers and requests of checkpoints: an object for each 64 MiB of a terabyte, or an offset and a name per partition.
 LISTS: Final = 16 << 20
@@ -27,10 +29,10 @@ VALUES: Final = 1 << 24
 
 _KIND: Final = re.compile(
     r"[^/]+/(?:(?P<entry>generations/[^/]+/|restores/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
-    r"|(?P<small>(?:generations|pauses|releases|pins|results|checkpoints)/))"
+    r"|(?P<pin>pins/)|(?P<small>(?:generations|pauses|releases|results|checkpoints)/))"
 )
 _TOO_MANY: Final = f"its JSON has more than {VALUES} values"
-_BYTES: Final = {"entry": ENTRY, "lists": LISTS, "small": SMALL}
+_BYTES: Final = {"entry": ENTRY, "lists": LISTS, "pin": PIN, "small": SMALL}
 
 
 def most_bytes(key: str) -> int | None:

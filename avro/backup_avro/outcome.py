@@ -1,7 +1,8 @@
 """What the last verifications, drills and sweeps came to. `<root>/<pair>/results/<kind>-<at>-<nonce>.json`.
 
-Each is an object of its own, put once and never changed; only the newest few are kept. Nothing depends on them: they
-are for people, and for whoever watches the pair.
+Each is an object of its own, put once and never changed; only the newest few are kept. They are for people, and for
+whoever watches the pair. `verify` holds the ends of chains against what the kept ones say they read; no more depends on
+them.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def verify(
                 spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
             )
     seconds = round(time.monotonic() - began, 1)
-    keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds, known))
+    keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds))
     repaired = _repair(loaded, found, yes=yes) if repair else None
     body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
     if repaired is not None:
@@ -343,7 +343,7 @@ def _tell_partitions(done: int, of: int) -> None:
 # --- what becomes of it -----------------------------------------------------------------------------------------------
 
 
-def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float, known: Mapping[int, int]) -> Outcome:
+def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float) -> Outcome:
     from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
     from spark_jobs.compare import Compared  # noqa: PLC0415 - likewise
@@ -367,24 +367,22 @@ def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float, kn
         findings=count,
         records=records,
         bytes=size,
-        generations=_longest(known, generations),
+        # What it has itself read: one that claims too much is gone with its own object.
+        generations=dict(sorted(generations.items())[-_REMEMBERED:]),
         phases={"verify": seconds},
     )
 
 
 def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:
-    """Return up to which entries chains were read by earlier runs."""
+    """Return up to which entries chains were read by earlier runs, as far as their results are kept."""
     from backup_avro.outcome import OutcomeKind  # noqa: PLC0415 - loaded when the command runs, not for --help
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
 
-    before = outcomes.latest(address.open(), pair, OutcomeKind.VERIFY)
-    return {} if before is None else before.generations
-
-
-def _longest(known: Mapping[int, int], found: Mapping[int, int]) -> dict[int, int]:
-    """Return the last entry of each chain that any run has read, of the newest generations."""
-    numbers = sorted(known.keys() | found.keys())[-_REMEMBERED:]
-    return {number: max(known.get(number, 0), found.get(number, 0)) for number in numbers}
+    found: dict[int, int] = {}
+    for before in outcomes.newest_first(address.open(), pair, OutcomeKind.VERIFY):
+        for number, seq in before.generations.items():
+            found[number] = max(found.get(number, 0), seq)
+    return found
 
 
 def _repair(loaded: Config, found: _Found, *, yes: bool) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from backup_avro import layout
 from backup_avro.errors import ConfigError
 from controller.roles.role import Role
+from sink.chain.pins import LASTING, READER_ID
 
 Policy = dict[str, Any]
 
@@ -31,6 +32,9 @@ def _all_below(prefix: Callable[[str], str]) -> str:
 
 _CHAINS: Final = _all_below(layout.claims_prefix)
 _PINS: Final = _all_below(layout.pins_prefix)
+# Pins of those who read for a while, by the length of their ids; others rely on those of checkpoints for years.
+_READERS: Final = f"{_PINS.removesuffix('*')}{'?' * READER_ID}.json"
+_KEEPERS: Final = f"{_PINS.removesuffix('*')}{LASTING}*"
 _CHECKPOINTS: Final = _all_below(layout.checkpoints_prefix)
 _OUTCOMES: Final = _all_below(layout.outcomes_prefix)
 _RELEASES: Final = _all_below(layout.releases_prefix)
@@ -77,18 +81,18 @@ _RIGHTS: Final[Mapping[Role, _Rights]] = {
     Role.CATCH_UP: _Rights(get=_TOLD, put=(_DATA,), lists=(_DATA,)),
     Role.JANITOR: _Rights(
         get=_READ,
-        put=(_CHAINS, _DATA, _PINS, _RESULTS),
-        delete=(_DATA, _PINS, _RESULTS),
+        put=(_CHAINS, _DATA, _READERS, _RESULTS),
+        delete=(_DATA, _READERS, _RESULTS),
         lists=(_ALL,),
         aborts=(_DATA,),
         uploads=True,
     ),
-    Role.VERIFY: _Rights(get=_READ, put=(_PINS, _RESULTS), delete=(_PINS, _RESULTS)),
-    Role.READER: _Rights(get=_READ, put=(_PINS,), delete=(_PINS,)),
-    Role.RESTORE: _Rights(get=(*_READ, _RESTORES), put=(_PINS, _RESTORES), delete=(_PINS,)),
+    Role.VERIFY: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
+    Role.READER: _Rights(get=_READ, put=(_READERS,), delete=(_READERS,)),
+    Role.RESTORE: _Rights(get=(*_READ, _RESTORES), put=(_READERS, _RESTORES), delete=(_READERS,)),
     Role.RESTORE_GROUPS: _Rights(get=(*_READ, _RESTORES), put=(_RESTORES,), delete=(_RESTORES,)),
-    Role.DRILL: _Rights(get=_READ, put=(_PINS, _RESULTS), delete=(_PINS, _RESULTS)),
-    Role.OPERATOR: _Rights(get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _PINS)),
+    Role.DRILL: _Rights(get=_READ, put=(_READERS, _RESULTS), delete=(_READERS, _RESULTS)),
+    Role.OPERATOR: _Rights(get=_TOLD, put=(_CHECKPOINTS, _PAUSES, _RELEASES), delete=(_CHECKPOINTS, _KEEPERS)),
     Role.VIEWER: _Rights(get=_TOLD),
 }
 

@@ -200,6 +200,7 @@ def look(store: ObjectStore, pair: str, now: int) -> Look:
             error=why,
         )
     found = _sweep(store, pair, found, known)
+    found += _put_back(store, found, known, now)
     held: dict[int, tuple[str, ...]] = {}
     for pin in found:
         if pin.generation is not None and pin.holds(pin.generation, now):
@@ -233,6 +234,20 @@ def _sweep(store: ObjectStore, pair: str, found: Iterable[Pin], known: Listing) 
         if info.key.removeprefix(prefix).removesuffix(".json") not in by_nonce:
             _sweep_outcome(store, pair, info.key)
     return kept
+
+
+def _put_back(store: ObjectStore, found: Iterable[Pin], known: Listing, now: int) -> list[Pin]:
+    """Put the pins again that somebody has deleted of checkpoints that are kept: nothing else keeps what they need."""
+    there = {_nonce_of(pin) for pin in found}
+    back = []
+    for item in known.checkpoints:
+        request, outcome = item.request, item.outcome
+        if outcome is None or outcome.generation is None or not outcome.completed or request.nonce in there:
+            continue
+        if request.keep_until is None or now < request.keep_until:
+            back.append(hold(store, request, outcome.generation))
+            _LOG.warning("a checkpoint's pin was gone and is put back", checkpoint=request.id, pin=back[-1].id)
+    return back
 
 
 def _sweep_outcome(store: ObjectStore, pair: str, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from typing import Final
 
 import structlog
@@ -55,12 +56,16 @@ def latest_of_each(store: ObjectStore, pair: str) -> dict[OutcomeKind, Outcome |
 
 def latest(store: ObjectStore, pair: str, kind: OutcomeKind) -> Outcome | None:
     """Return the newest outcome of a kind that can be read, None if there is none. Raises errors of the store."""
+    return next(newest_first(store, pair, kind), None)
+
+
+def newest_first(store: ObjectStore, pair: str, kind: OutcomeKind) -> Iterator[Outcome]:
+    """Yield the outcomes of a kind that are kept and can be read. Raises errors of the store."""
     keys = sorted(info.key for info in store.list(layout.result_prefix(pair, kind.value)))
     for key in reversed(keys):
         try:
-            return decode_outcome(store.get(key), key)
+            yield decode_outcome(store.get(key), key)
         except ObjectMissingError:  # another run has just removed it
             continue
         except DamagedError as error:
             _LOG.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))
-    return None

@@ -25,6 +25,7 @@ import structlog
 from backup_avro import layout
 from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError, TandemError
+from backup_avro.limits import PIN
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put, StoreTransientError
 
 _LOG = structlog.get_logger()
@@ -34,6 +35,8 @@ LIFETIME_MS: Final = 15 * 60_000
 _RENEW_AFTER: Final = 1 / 3
 _LISTINGS: Final = 10
 
+#: Letters in the id of a reader's pin. Policies tell them from those of checkpoints by that.
+READER_ID: Final = 32
 #: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
 LASTING: Final = "checkpoint-"
 #: The end of a pin that stays until it is removed: the year 9999, in ms.
@@ -67,7 +70,7 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
 
     With a `pin_id` that is there already, with the same content, nothing is done.
     """
-    pin = Pin(id=pin_id or secrets.token_hex(16), generation=generation, owner=owner, until=until)
+    pin = Pin(id=pin_id or secrets.token_hex(READER_ID // 2), generation=generation, owner=owner, until=until)
     data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
@@ -132,7 +135,7 @@ def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
 
 
 def _parse(data: bytes, pin_id: str, where: str) -> Pin:
-    fields = Fields.of_stored(data, where)
+    fields = Fields.of_stored(data, where, PIN)
     said = fields.take("id", str, None)  # the first ones did not say
     pin = Pin(
         id=pin_id,

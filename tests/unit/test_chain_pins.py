@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backup_avro.chain_json import canonical, pack
 from sink.chain import pins
 from sink.object_store import ObjectStore, open_store
 
@@ -47,6 +48,15 @@ def test_an_unreadable_pin_keeps_everything(store: ObjectStore, content: bytes) 
     (pin,) = pins.list_pins(store, PAIR)
     assert pin.holds(1, 10**15)
     assert pin.holds(99, 10**15)
+
+
+def test_a_pin_that_unpacks_to_more_than_one_is_unreadable(store: ObjectStore) -> None:
+    """A thousand of them, a kilobyte each, would take a gigabyte of each process that looks at pins."""
+    fields = {"v": 1, "generation": 3, "owner": "restore", "until": 10**15}
+    for name, padding in (("small", 10), ("large", 1 << 20)):
+        store.put_if_absent(f"shop/pins/{name}.json", pack(canonical(fields | {"id": name}) + b" " * padding))
+    found = {pin.id: (pin.owner, pin.until) for pin in pins.list_pins(store, "shop")}
+    assert found == {"small": ("restore", 10**15), "large": ("unknown", None)}
 
 
 def test_held_pins_are_renewed_and_then_removed(store: ObjectStore) -> None:

@@ -416,6 +416,28 @@ def test_what_a_checkpoint_holds_is_not_even_begun_to_be_cleared(store: MemorySt
     assert ChainReader(store, PAIR).load(1).gone
 
 
+@pytest.mark.parametrize("keep_ms", [None, 100_000])
+def test_a_pin_that_somebody_deleted_is_put_back(store: MemoryStore, keep_ms: int | None) -> None:
+    """Nothing else holds the generation. Not when the checkpoint is not kept any more, or was deleted itself."""
+    backup = completed(store)
+    asked = request(store, keep_until=None if keep_ms is None else store.clock_ms + keep_ms)
+    mine = keeper(store)
+    finish(mine, backup.writer, GUARDED)
+    before = pins.list_pins(store, PAIR)
+    for pin in before:
+        pins.release(store, PAIR, pin)
+    mine.look()
+    assert (pins.list_pins(store, PAIR), mine.held) == (before, {1: ("checkpoint nightly",)})
+    if keep_ms is None:
+        assert checkpoints.delete(store, PAIR, "nightly", only=asked.nonce)
+    else:
+        store.clock_ms += keep_ms
+        for pin in before:
+            pins.release(store, PAIR, pin)
+    mine.look()
+    assert (pins.list_pins(store, PAIR), mine.held) == ([], {})
+
+
 def test_keep_ends_by_itself(store: MemoryStore) -> None:
     """Its pin ends then; the checkpoint is still known to have been completed."""
     backup = completed(store)

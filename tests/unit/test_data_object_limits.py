@@ -22,7 +22,7 @@ from sink.confirm import ObjectLostError, ReadBack
 from sink.encryption.objects import read_range
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store import ObjectStore, OutsizedObjectError, StoreSettings, open_store
-from sink.object_store.base import put_new
+from sink.object_store.base import StoreDeniedError, put_new
 from spark_jobs import connector
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.connector_files import FileFault
@@ -186,3 +186,15 @@ def test_what_stands_in_the_way_of_a_new_object_is_not_read_if_it_is_larger(tmp_
     grow(tmp_path, "a/b", LARGE)
     with pytest.raises(DamagedError, match=f"a/b has {LARGE} bytes"):
         put_new(store, "a/b", b"new")
+
+
+def test_whoever_may_not_read_finds_its_own_object_by_its_size() -> None:
+    """A catch-up job may put data and list it. The answer to its put was lost, and the next try met the object."""
+
+    def denied(operation: str, key: str) -> Exception | None:
+        return StoreDeniedError(f"get {key}: 403") if operation == "get" else None
+
+    store = MemoryStore(objects={"a/b": b"mine", "a/bc": b"of others"}, before=denied)
+    put_new(store, "a/b", b"mine")
+    with pytest.raises(DamagedError, match="a/b holds other bytes"):
+        put_new(store, "a/b", b"mine, and more")

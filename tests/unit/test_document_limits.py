@@ -56,7 +56,7 @@ def grow(folder: Path, name: str, size: int = HUGE) -> None:
     [
         (layout.claim_key(PAIR, 2), limits.SMALL),
         (layout.entry_key(PAIR, 1, 2), limits.ENTRY),
-        (layout.pins_prefix(PAIR) + "x.json", limits.SMALL),
+        (layout.pins_prefix(PAIR) + "x.json", limits.PIN),
         (layout.pause_key(PAIR, 1), limits.SMALL),
         (layout.release_key(PAIR, 1), limits.SMALL),
         (layout.checkpoint_key(PAIR, "x"), limits.LISTS),

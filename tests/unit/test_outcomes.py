@@ -75,6 +75,8 @@ def test_only_the_newest_are_kept_and_the_latest_is_found() -> None:
     assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 4)
     store.objects[kept[-1]] = b"{}"
     assert outcomes.latest(store, "shop", OutcomeKind.DRILL) == replace(DRILL, at=outcomes.KEPT + 3)
+    found = outcomes.newest_first(store, "shop", OutcomeKind.DRILL)
+    assert [outcome.at for outcome in found] == list(range(outcomes.KEPT + 3, 4, -1))
 
 
 def test_a_reader_reads_only_what_is_new() -> None:
