@@ -2,11 +2,13 @@
 
 Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
 slices of it, or, for whoever wants little of many journals, that of a journal's part; what the header before it says is
-known from the generation's OPEN. What is encrypted is opened in between; its chunks vouch for themselves.
+known from the generation's OPEN. What is encrypted is opened in between; its chunks vouch for themselves. Whoever reads
+very many slices side by side can't hold their objects: he reads them again, run by run, as they were when checked.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +39,7 @@ from sink.object_store import (
     open_store,
 )
 from sink.transcode.choice import best_bodies
+from spark_jobs.runs import Runs
 
 #: Bytes of checked objects that one reader keeps. A single larger object is kept too while it is the last one.
 CACHE_BYTES: Final = 128 * 1024 * 1024
@@ -44,6 +47,10 @@ CACHE_BYTES: Final = 128 * 1024 * 1024
 
 class MissingObjectError(DamagedError):
     """An object that the chain lists is not in the store."""
+
+
+class ChangedObjectError(DamagedError):
+    """An object was as the chain says when it was checked, and is not when it is read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,35 +183,86 @@ class ObjectReader:
         With `newest_first` the last block comes first; inside of a block the order is as always.
         Raises DamagedError that names the object.
         """
-        item, part = piece.item, piece.part
-        alone = self._apart and item.separable
-        if alone:
-            data = self._range(item, part.start, part.end)
-            if item.envelope is None and sha256_hex(data) != part.sha256:
-                raise DamagedError(
-                    f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
-                )
-            begin = 0
-        else:
-            data = self.fetch(item)
-            begin = part.start
-        # The records of a connector's file may reach beyond those that a slice takes of it.
-        last = part.last if self._connector is None else LONG_MAX
-        try:
-            if self._connector is None:
-                header = header_of(_opening(piece)) if alone else open_container(data)
-                turned: Turned = None
-            else:
-                header = decode_header(data)
-                turned = turned_by(header, empty_as_null=self._connector.empty_as_null)
+        data, begin = self._checked(piece)
+        part = piece.part
+        with _written_so(piece.item):
+            header, turned = self._headed(piece, data)
             blocks = _shared(iter_blocks(data, header, begin, begin + part.end - part.start), begin, part, share)
             if newest_first:
                 bodies = _decoded(reversed(list(blocks)), header, turned)
-                yield from cut_backwards(bodies, piece.low, piece.high, last=last)
+                yield from cut_backwards(bodies, piece.low, piece.high, last=self._last(part))
             else:
-                yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=last)
-        except DamagedError as error:
-            raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
+                yield from cut(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
+
+    def bodies_apart(self, piece: Slice, *, most: int) -> Iterator[Body]:
+        """Yield what `bodies` does, for who reads very many slices side by side.
+
+        Meanwhile at most `most` bytes as they are stored are held, or one block that is larger, and one block that is
+        decompressed. What is larger is read twice: once whole, to be checked, and then run by run, each held against
+        what it was. Raises DamagedError that names the object, ChangedObjectError among them.
+        """
+        data, begin = self._checked(piece)
+        part = piece.part
+        with _written_so(piece.item):
+            header, turned = self._headed(piece, data)
+            blocks = iter_blocks(data, header, begin, begin + part.end - part.start)
+            if len(data) > most:
+                runs = Runs(data, blocks, most=most)
+                del data
+                blocks = self._again(piece.item, header, runs, part.start - begin)
+            yield from cut_alone(_decoded(blocks, header, turned), piece.low, piece.high, last=self._last(part))
+
+    def _checked(self, piece: Slice) -> tuple[Plain, int]:
+        """Fetch what holds the slice's part; return it and where in it the part begins."""
+        item, part = piece.item, piece.part
+        if not self._alone(item):
+            return self.fetch(item), part.start
+        data = self._range(item, part.start, part.end)
+        if item.envelope is None and sha256_hex(data) != part.sha256:
+            raise DamagedError(
+                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
+            )
+        return data, 0
+
+    def _alone(self, item: StoredObject) -> bool:
+        return self._apart and item.separable
+
+    def _headed(self, piece: Slice, data: Plain) -> tuple[Header, Turned]:
+        if self._connector is None:
+            return (header_of(_opening(piece)) if self._alone(piece.item) else open_container(data)), None
+        header = decode_header(data)
+        return header, turned_by(header, empty_as_null=self._connector.empty_as_null)
+
+    def _last(self, part: Part) -> int:
+        """Return the last offset that there may be: a connector's file may reach beyond what a slice takes of it."""
+        return part.last if self._connector is None else LONG_MAX
+
+    def _again(self, item: StoredObject, header: Header, runs: Runs, shift: int) -> Iterator[Block]:
+        """Yield the blocks of runs that lie `shift` bytes further on in the object than in what was checked."""
+        for run in runs:
+            try:
+                data = self._range(item, run.start + shift, run.end + shift)
+            except MissingObjectError:
+                raise
+            except DamagedError as error:
+                raise ChangedObjectError(f"{item.key}: {error.about(item.key)}", remedy=error.remedy) from error
+            if hashlib.sha256(data).digest() != run.digest:
+                raise ChangedObjectError(
+                    f"{item.key}: bytes {run.start + shift} to {run.end + shift} are others than when it was checked",
+                    remedy=_RESTORE_IT if self._connector is None else _STILL,
+                )
+            yield from iter_blocks(data, header, 0)
+
+
+@contextmanager
+def _written_so(item: StoredObject) -> Iterator[None]:
+    """Have damage that is found behind a right checksum name the object."""
+    try:
+        yield
+    except (MissingObjectError, ChangedObjectError):
+        raise
+    except DamagedError as error:
+        raise DamagedError(f"{item.key}: {error}", remedy=_REMEDY) from error
 
 
 _RESTORE_IT: Final = "restore the object from the bucket's versions or a replica, or use another generation"
@@ -314,6 +372,16 @@ def cut(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[B
         trimmed = _trim(body, low, high)
         if trimmed is not None:
             yield trimmed
+
+
+def cut_alone(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:
+    """Like `cut`, with no body ahead of the one that is yielded: each that may reach beyond `high` is looked into."""
+    for body in bodies:
+        if body.first >= high:
+            return
+        kept = body if body.first >= low and last < high else _trim(body, low, high)
+        if kept is not None:
+            yield kept
 
 
 def cut_backwards(bodies: Iterable[Body], low: int, high: int, *, last: int) -> Iterator[Body]:

@@ -7,8 +7,9 @@ A load is a loop over transactions. Each holds record batches and the progress t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -21,7 +22,7 @@ from spark_jobs import progress as marks
 from spark_jobs.partitioner import chooser
 from spark_jobs.produce import BatchProducer
 from spark_jobs.progress import ProgressReader, State, Strand, TaskProgress, View
-from spark_jobs.read import Body, ObjectReader
+from spark_jobs.read import CACHE_BYTES, Body, ObjectReader
 from spark_jobs.restore_latest import Ascending, newest
 from spark_jobs.restore_sieve import Chunk, Sieve, Unit
 from spark_jobs.restore_task import LoadTask, Source
@@ -68,7 +69,7 @@ def load(task: LoadTask) -> Loaded:
     last TransientError when it gives up.
     """
     began = moved = time.monotonic()
-    reader = task.store.reader(apart=True)
+    reader = _reader_of(task)
     resumed: int | None = None
     seen = -1
     delay = _FIRST_DELAY
@@ -92,6 +93,11 @@ def load(task: LoadTask) -> Loaded:
 
 _FIRST_DELAY: Final = 0.5
 _LONGEST_DELAY: Final = 20.0
+
+
+def _reader_of(task: LoadTask) -> ObjectReader:
+    """Return what reads for a task. If it merges, objects are not kept for other slices: many are read side by side."""
+    return task.store.reader(apart=True, cache_bytes=CACHE_BYTES if len(task.sources) == 1 else 0)
 
 
 class _Attempt:
@@ -161,10 +167,7 @@ class _Attempt:
     def _units(self, start: TaskProgress) -> Iterator[Unit]:
         task, reached = self._task, start.next_offsets
         bodies = {
-            source.partition: _merged(
-                _bodies(self._reader, source.slices, reached.get(source.partition, 0)), self._body_bytes()
-            )
-            for source in task.sources
+            source.partition: self._bodies(source.slices, reached.get(source.partition, 0)) for source in task.sources
         }
         if task.plain:
             return self._as_they_are(bodies[task.number])
@@ -177,6 +180,13 @@ class _Attempt:
         if len(task.sources) == 1:
             return sieve.one(task.number, bodies[task.number])
         return sieve.merged(bodies)
+
+    def _bodies(self, slices: Iterable[Slice], start: int) -> Iterator[Body]:
+        reader, sources = self._reader, len(self._task.sources)
+        if sources == 1:
+            return _merged(_from(reader.bodies, slices, start), self._body_bytes())
+        # One of each source lies there all the time, until it is its turn.
+        return _from(partial(reader.bodies_apart, most=_SIDE_BY_SIDE // sources), slices, start)
 
     def _as_they_are(self, bodies: Iterable[Body]) -> Iterator[Unit]:
         number, with_key = self._task.number, self._task.with_key
@@ -192,7 +202,7 @@ class _Attempt:
 
         def keyed() -> Iterator[tuple[int, bytes]]:
             sieve = Sieve(shape=task.shape, choose=None, count=0)
-            return sieve.keyed(source.partition, _bodies(self._reader, source.slices, 0))
+            return sieve.keyed(source.partition, _from(self._reader.bodies, source.slices, 0))
 
         return Ascending(newest(keyed, source.records))
 
@@ -200,6 +210,9 @@ class _Attempt:
         """Return how many bytes to take at once: what is spread over many partitions makes small batches else."""
         return self._task.pace.batch_bytes * min(self._task.count or 1, _SPREAD)
 
+
+#: Bytes of objects, as they are stored, that a merged task holds of all its sources; at least a block of each.
+_SIDE_BY_SIDE: Final = 16 * 1024 * 1024
 
 #: Most batches' worth of records that are spread over a re-partitioned target at once.
 _SPREAD: Final = 8
@@ -253,10 +266,11 @@ def loaded(done: TaskProgress, *, topic: str, sources: tuple[int, ...], resumed:
     )
 
 
-def _bodies(reader: ObjectReader, slices: Iterable[Slice], start: int) -> Iterator[Body]:
+def _from(read: Callable[[Slice], Iterator[Body]], slices: Iterable[Slice], start: int) -> Iterator[Body]:
+    """Read slices from the offset `start` on."""
     for piece in slices:
         if piece.high > start and piece.part.last >= start:
-            yield from reader.bodies(replace(piece, low=max(piece.low, start)))
+            yield from read(replace(piece, low=max(piece.low, start)))
 
 
 def _merged(bodies: Iterable[Body], size: int) -> Iterator[Body]:

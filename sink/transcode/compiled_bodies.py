@@ -19,7 +19,8 @@ from sink.transcode.bodies import Advanced, BuiltBatch, Survey
 
 #: A record begins with its topic (at most 249 bytes and their length) and partition.
 _HEAD_BYTES: Final = 300
-_SPANS: Final = 4096
+#: Spans that are made at once. They take 400 bytes each, and whoever reads many bodies side by side holds some of each.
+_SPANS: Final = 128
 
 
 class CompiledBodies:
@@ -116,7 +117,7 @@ class CompiledBodies:
         )
 
     def spans(self, body: bytes, count: int) -> Iterator[Span]:
-        """See `backup_avro.spans.spans`. Some thousands at a time, for a span takes more memory than a small record."""
+        """See `backup_avro.spans.spans`. Some at a time, for a span takes more memory than a small record."""
         place = _place(body[:_HEAD_BYTES])
         done = at = 0
         while place is not None and done < count:

@@ -8,6 +8,7 @@ import itertools
 import json
 import random
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ def test_damaged_and_hostile_bytes(seed: int) -> None:
         same(bodies.twisted(rng, pool))
 
 
-def test_spans_come_some_thousands_at_a_time() -> None:
+def test_spans_come_some_at_a_time() -> None:
     """At the borders nothing is missing and nothing comes twice; what is wrong is told in the same words."""
     records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"%d" % n, value=None) for n in range(9000)]
     body = whole(records)
@@ -125,6 +126,14 @@ def test_spans_come_some_thousands_at_a_time() -> None:
         Job(body=body, count=0),
     ):
         assert spanned(COMPILED, job) == spanned(PLAIN, job)
+    tracemalloc.start()
+    try:
+        places = [COMPILED.spans(body, 9000) for _ in range(10)]
+        assert [next(place)[2] for place in places] == [0] * 10
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 10 * 80_000, "whoever merges thousands of bodies holds some of each"
 
 
 def test_cut_anywhere_and_every_byte_wrong() -> None:
