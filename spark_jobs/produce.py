@@ -42,6 +42,8 @@ _DELIVERY_TIMEOUT_MS: Final = 120_000
 _RETRY_MS: Final = 20
 #: Most bytes in one request, less than the brokers' `socket.request.max.bytes`; a single larger batch goes alone.
 _REQUEST_BYTES: Final = 32 * 1024 * 1024
+#: Most bytes that `BatchProducer.send` takes for one record, with its key and all that a batch takes besides.
+LARGEST_RECORD: Final = _REQUEST_BYTES - 64 * 1024
 
 # What `for_kafka_python` knows and kafka-python's producer refuses, but its connections take.
 _CLIENT_ONLY: Final = tls.KEYS | {"socket_connection_setup_timeout_ms"}

@@ -34,11 +34,11 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from backup_avro.chain_json import Fields
-from backup_avro.errors import DamagedError, PermanentError, RefusedError, TimedOutError, TransientError
+from backup_avro.errors import DamagedError, PermanentError, TimedOutError, TransientError
 from sink.source import admin_errors
 from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import LATEST, ClusterAdmin
-from sink.source.errors import ClusterDeniedError, ClusterTransientError, TopicExistsError, UnknownTopicError
+from sink.source.errors import ClusterTransientError
 from sink.source.fetched import TopicPartition as Place
 from spark_jobs.offset_map import Row, dump_rows, load_rows
 from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
@@ -46,19 +46,9 @@ from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 TOPIC: Final = "_tandem_restore_progress"
 #: Where plans' records are.
 PLANS_PARTITION: Final = 0
-#: How many partitions a new topic has: that one, and those over which tasks are spread.
-PARTITIONS: Final = 17
 #: Never joined, nothing committed: librdkafka wants a name.
 GROUP: Final = "tandem-restore"
 _VERSION: Final = 1
-# Only closed segments are compacted, and those of the usual size would be read whole by each task.
-_POLICY: Final = "cleanup.policy"
-_CONFIG: Final = {
-    _POLICY: "compact",
-    "min.cleanable.dirty.ratio": "0.1",
-    "segment.bytes": str(8 * 1024 * 1024),
-}
-_REPLICAS: Final = 3
 #: Most bytes of one record about a plan: half of what brokers take unless told otherwise (`max.message.bytes`).
 _RECORD_BYTES: Final = 512 * 1024
 #: How a plan's record begins that only names its parts; keys are sorted, and other ones begin with `at`.
@@ -546,31 +536,6 @@ def following(
 def partitions(admin: ClusterAdmin) -> tuple[int, ...]:
     """Return the topic's partitions, none if no restore ever came to this cluster."""
     return tuple(sorted(number for info in admin.topics([TOPIC]) for number in info.partitions))
-
-
-def ensure_topic(admin: ClusterAdmin, *, brokers: int) -> int:
-    """Create the topic unless it is there; return over how many partitions a new plan's tasks are spread."""
-    there = partitions(admin)
-    if there:
-        return len(there) - 1
-    with suppress(TopicExistsError):
-        admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=min(_REPLICAS, brokers), config=_CONFIG)
-    return PARTITIONS - 1
-
-
-def refuse_unless_kept(admin: ClusterAdmin) -> None:
-    """Raise RefusedError if the topic is there and its policy lets records expire. Who may not ask is let through."""
-    try:
-        config = admin.config([TOPIC], defaults=(_POLICY,))[TOPIC]
-    except (UnknownTopicError, ClusterDeniedError):
-        return
-    policy = config.get(_POLICY, "")
-    if policy != _CONFIG[_POLICY]:
-        raise RefusedError(
-            f"{TOPIC} on the target has {_POLICY}={policy}: how far restores have come would be deleted by age or size,"
-            " and who goes on with one might write its records twice",
-            remedy=f"kafka-configs.sh --alter --topic {TOPIC} --add-config {_POLICY}={_CONFIG[_POLICY]}",
-        )
 
 
 def forget_tasks(props: Mapping[str, Value], state: PlanState, keys: Iterable[str], *, timeout_s: float = 60.0) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from backup_avro.errors import RefusedError
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_plan, restore_prepare, restore_rivals, restore_words
+from spark_jobs import progress_topic, restore_append, restore_plan, restore_prepare, restore_rivals, restore_words
 from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_abandon import fence_all, put_back_again
 from spark_jobs.restore_choice import Options
@@ -47,7 +47,8 @@ class Charge:
         """
         self.merged = merged
         brokers = self._target.brokers()
-        self.spread = marks.ensure_topic(self._target.admin, brokers=brokers)
+        largest = progress_topic.record_bytes(self._plan)
+        self.spread = progress_topic.ensure_topic(self._target.admin, brokers=brokers, largest=largest)
         if self._plan.append:
             return self._begin_to_append()
         existing = self._prepared.targets
@@ -119,6 +120,8 @@ class Charge:
         self._take_the_place_of_others()
         if state.state is State.VERIFIED:
             return targets  # only the config is left to be set
+        # The run before this one may have been an earlier release's, which made none.
+        progress_topic.make_room(self._target.admin, progress_topic.record_bytes(self._plan))
         for topic in self._plan.topics:
             if topic.target in self._prepared.configs:  # noted, but perhaps not changed yet
                 self._target.make_ready(topic, targets[topic.target], replication_factor=0)

@@ -10,7 +10,7 @@ from sink.chain.reader import ChainReader
 from sink.encryption.objects import require_keys
 from sink.source.errors import ClusterDeniedError, ClusterRequestError
 from spark_jobs import progress as marks
-from spark_jobs import restore_append, restore_fit, restore_plan, restore_rivals, restore_settings
+from spark_jobs import progress_topic, restore_append, restore_fit, restore_plan, restore_rivals, restore_settings
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.progress import PlanState, Progress, State
 from spark_jobs.restore_choice import Exactly, Options, plan_again, plan_of
@@ -139,8 +139,10 @@ def _asked(
 
 def _ask(target: Target, prepared: Prepared, options: Options) -> restore_settings.Refusals:
     """Ask whether the cluster would create the topics that are missing, and return what settings it would refuse."""
-    marks.refuse_unless_kept(target.admin)
+    progress_topic.refuse_unless_kept(target.admin)
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
+    if prepared.resumes is None or prepared.resumes.state is not State.VERIFIED:  # else all is loaded
+        progress_topic.make_room(target.admin, progress_topic.record_bytes(plan), only_ask=True)
     if plan.append and resumes:
         return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]

@@ -22,8 +22,7 @@ from test_restore import read_all, rows_of
 from controller.sandbox.kafka import KafkaServer
 from sink.chain.reader import ChainReader
 from sink.object_store import StoreSettings, open_store
-from spark_jobs import offset_pages, restore_words
-from spark_jobs import progress as marks
+from spark_jobs import offset_pages, progress_topic, restore_words
 from spark_jobs.cluster import Cluster
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
@@ -150,7 +149,7 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     reader = ChainReader(open_store(root), PAIR)
     plan = make_plan(reader.refresh(), pair=PAIR, naming=Naming(only=name))
     [topic] = plan.topics
-    spread = marks.ensure_topic(target.admin, brokers=1)
+    spread = progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     state = PlanState(
         plan=plan.hash,
         run="one",

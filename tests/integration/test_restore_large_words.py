@@ -8,7 +8,7 @@ import pytest
 
 from controller.sandbox.kafka import KafkaServer
 from spark_jobs import progress as marks
-from spark_jobs import restore_words
+from spark_jobs import progress_topic, restore_words
 from spark_jobs.progress import PlanState, State
 from spark_jobs.restore_target import Target
 
@@ -20,7 +20,7 @@ _TOPICS = 14_000
 def test_a_plan_of_fourteen_thousand_topics(kafka: KafkaServer, topic_name: str) -> None:
     """It is said, said anew, followed, and forgotten without a trace; no one record is larger than brokers take."""
     target = Target({"bootstrap.servers": kafka.bootstrap})
-    marks.ensure_topic(target.admin, brokers=1)
+    progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
     names = [f"{topic_name}.of-usual-length.{number:05}" for number in range(_TOPICS)]
     state = PlanState(
         plan=topic_name.encode().hex(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -11,9 +11,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import TopicPartition
 
-from backup_avro.errors import DamagedError, ExitCode, RefusedError
+from backup_avro.errors import DamagedError, ExitCode
 from controller.cli.main import run
-from sink.source.errors import ClusterDeniedError, UnknownTopicError
 from spark_jobs import progress as marks
 from spark_jobs import restore_tidy, restore_words
 from spark_jobs.offset_map import Row
@@ -358,33 +357,6 @@ def test_a_word_that_lacks_a_part_is_not_believed() -> None:
 def test_a_small_word_is_one_record() -> None:
     """As the first release wrote it."""
     assert marks.records_of(_STATE) == [("abc", marks.encode_state(_STATE))]
-
-
-class Policies:
-    """A cluster as far as its topics' policies are asked for."""
-
-    def __init__(self, answer: Mapping[str, str] | Exception) -> None:
-        self._answer = answer
-
-    def config(self, names: list[str], *, defaults: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        """What takes effect."""
-        assert (names, list(defaults)) == ([marks.TOPIC], ["cleanup.policy"])
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return {marks.TOPIC: self._answer}
-
-
-@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_progress_that_would_expire_is_refused(policy: str) -> None:
-    """The topic is named, and what mends it."""
-    with pytest.raises(RefusedError, match=rf"{marks.TOPIC}.*cleanup.policy={policy}.*kafka-configs"):
-        marks.refuse_unless_kept(Policies({"cleanup.policy": policy}))  # type: ignore[arg-type]  # a double
-
-
-@pytest.mark.parametrize("answer", [{"cleanup.policy": "compact"}, UnknownTopicError("x"), ClusterDeniedError("x")])
-def test_progress_that_stays_is_taken(answer: Mapping[str, str] | Exception) -> None:
-    """As is what is still to be made, and what may not be asked for."""
-    marks.refuse_unless_kept(Policies(answer))  # type: ignore[arg-type]  # a double
 
 
 class Words:

@@ -1,0 +1,55 @@
+"""What a task says of very many partitions of its target, on a real broker with the limits that brokers have."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.sandbox.kafka import KafkaServer
+from spark_jobs import progress as marks
+from spark_jobs import progress_topic
+from spark_jobs.produce import BatchProducer
+from spark_jobs.progress import Strand, TaskProgress, View
+from spark_jobs.restore_target import Target
+
+pytestmark = pytest.mark.integration
+
+_PARTITIONS = 100_000
+
+
+def test_a_record_about_a_hundred_thousand_partitions(kafka: KafkaServer, topic_name: str) -> None:
+    """It is committed and read back after the topic was given room, be it new or of an earlier release.
+
+    It is larger than the segments are that the topic is created with, and than what consumers ask for by default.
+    """
+    target = Target({"bootstrap.servers": kafka.bootstrap})
+    progress_topic.ensure_topic(target.admin, brokers=1, largest=0)
+    progress = TaskProgress(
+        plan=topic_name.encode().hex(),
+        topic_id="id-1",
+        task=0,
+        target=topic_name,
+        target_topic_id="id-2",
+        next_offsets={0: 7},
+        strands={number: Strand(records=1, hash="ab" * 32, first=0, last=0) for number in range(_PARTITIONS)},
+        tombstones=0,
+        null_keys=0,
+        left_out=0,
+        page=None,
+        rows=(),
+    )
+    value = marks.encode_progress(progress)
+    assert len(value) > 8 * 1024 * 1024
+    progress_topic.make_room(target.admin, len(value) + 1024, only_ask=True)
+    progress_topic.make_room(target.admin, len(value) + 1024)
+    number = marks.partition_of(progress.key, progress_topic.PARTITIONS - 1)
+    producer = BatchProducer(target.props, f"tandem-restore-{topic_name}")
+    try:
+        producer.init_transactions()
+        producer.know(marks.TOPIC)
+        producer.begin()
+        producer.send(marks.TOPIC, number, key=progress.key.encode(), value=value)
+        producer.commit()
+    finally:
+        producer.discard()
+    with marks.following(target.props, View.TASKS, partitions=[number], only=progress.plan) as follower:
+        assert follower.catch_up().tasks[progress.key] == progress
