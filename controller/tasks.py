@@ -20,7 +20,7 @@ from backup_avro import coverage
 from backup_avro.chain import Clearing, Opening, Part, PartitionKey, Taint
 from backup_avro.coordination import Event
 from backup_avro.coverage import Guarded, Shortfall
-from backup_avro.errors import RefusedError, TandemError, TransientError
+from backup_avro.errors import RefusedError, TandemError, TransientError, bare
 from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller import heads
@@ -343,7 +343,8 @@ class Tasks:
         for state in covering:
             lost = lost_objects(self._store, state, partial(self._read, state.number))
             if lost:
-                error = self._uncovered[number] = CoverLostError(number, state.number, lost)
+                error = CoverLostError(number, state.number, lost)
+                self._uncovered[number] = bare(error)
                 raise error
         self._uncovered.pop(number, None)
 

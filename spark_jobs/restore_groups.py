@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backup_avro import layout
-from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError
+from backup_avro.errors import ConfigError, DamagedError, OversizeError, RefusedError, TandemError, bare
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, select
 from sink.chain.reader import ChainReader
@@ -49,7 +49,7 @@ def list_restores(store: ObjectStore, pair: str) -> tuple[list[RestoreRecord], d
         except ConfigError:
             continue  # it has not ended yet, or never will
         except DamagedError as error:
-            damaged[name] = error
+            damaged[name] = bare(error)
     return sorted(found, key=lambda record: record.at), damaged
 
 
@@ -200,7 +200,7 @@ def roll_back(
         except DamagedError as error:
             if names is None:
                 raise
-            damaged[key] = error
+            damaged[key] = bare(error)
             continue
         found.setdefault(before[0].group, (note, before))
     unknown = sorted(set(names or ()) - found.keys())

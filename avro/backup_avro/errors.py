@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final, TypeVar
+
+_LONGEST: Final = 4096
+"""Characters of a message that is kept: what was refused may stand in it."""
 
 
 class ExitCode(IntEnum):
@@ -79,3 +83,20 @@ class TimedOutError(TandemError):
     """A wait that the user asked for ran out."""
 
     exit_code = ExitCode.TIMED_OUT
+
+
+_Kept = TypeVar("_Kept", bound=TandemError)
+
+
+def bare(error: _Kept) -> _Kept:
+    """Return an error of the same type, words, remedy and attributes, without traceback, cause and context.
+
+    For whoever keeps errors: a traceback holds on to what its functions had at hand, and so to the very bytes that were
+    refused. A message is cut after 4,096 characters.
+    """
+    kind = type(error)
+    args = (item[:_LONGEST] if isinstance(item, str) else item for item in error.args)
+    # Not by calling it: some take more than a message, and what they took is in the attributes.
+    found = kind.__new__(kind, *args)
+    found.__dict__.update(error.__dict__)
+    return found

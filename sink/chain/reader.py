@@ -10,7 +10,7 @@ from itertools import islice, pairwise, zip_longest
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, bare
 from backup_avro.fold import Generation
 from backup_avro.head import Head, RolledBackError
 from sink.object_store.base import ObjectMissingError, ObjectStore
@@ -176,7 +176,7 @@ class ChainReader:
             raise
         except DamagedError as error:
             self._generations.pop(number, None)
-            self._damaged[number] = error
+            self._damaged[number] = bare(error)
             if not tolerant:
                 raise
         else:
@@ -219,7 +219,7 @@ class ChainReader:
         """
         self._check(head, self._generations.get(head.generation))
         if head.generation in self._damaged:
-            raise self._damaged[head.generation]
+            raise bare(self._damaged[head.generation])
 
     def _check(self, head: Head, state: Generation | None) -> None:
         number, seq = head.generation, head.seq

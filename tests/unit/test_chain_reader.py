@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import tracemalloc
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore, no_fault
 
 from backup_avro import layout
-from backup_avro.chain import Clearing, Kind
+from backup_avro.chain import Clearing, Kind, sha256_hex
+from backup_avro.chain_json import canonical
 from backup_avro.errors import DamagedError
 from backup_avro.head import Head, RolledBackError
 from backup_avro.selection import choose
@@ -275,3 +279,59 @@ def erase(store: MemoryStore, number: int) -> None:
     """Delete claim and chain."""
     below = [info.key for info in store.list(layout.chain_prefix(PAIR, number))]
     store.delete([layout.claim_key(PAIR, number), *below])
+
+
+@pytest.mark.parametrize("readable", [False, True])
+def test_what_is_refused_does_not_stay_in_memory(readable: bool) -> None:
+    """An instance remembers for months which generations can't be read, and not the bytes that were in their place."""
+    store = MemoryStore()
+    turns(store, 1)
+    for number in range(2, 202):
+        claim = {"v": 1, "generation": number, "pair": PAIR, "instance": "a", "incarnation": "a", "cluster_id": "c"}
+        junk = canonical(claim | {"nonce": "", "reason": "", "at": "x" * 100_000}) if readable else bytes(100_000)
+        store.objects[layout.claim_key(PAIR, number)] = junk
+    tracemalloc.start()
+    try:
+        reader = ChainReader(_Copying(objects=store.objects), PAIR)
+        assert [state.number for state in reader.refresh(tolerant=True)] == [1]
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(reader.damaged) == 200
+    assert held < 4 << 20
+    kept = reader.damaged[2]
+    for _ in range(3):
+        with pytest.raises(DamagedError, match=r"00000002\.json") as caught:
+            reader._try_to_read_on(2, tolerant=False)
+        assert caught.value.__traceback__
+    with pytest.raises(DamagedError) as caught:
+        reader.require(Head(generation=2, seq=0, sha256=sha256_hex(store.objects[layout.claim_key(PAIR, 2)])))
+    assert str(caught.value) == str(kept)
+    assert (type(kept), kept.__traceback__, kept.__context__) == (DamagedError, None, None)
+    assert reader.damaged[2].__traceback__ is None
+
+
+class _Copying(MemoryStore):
+    """A store whose objects are bytes of one's own, as they are when they come over a network.
+
+    It counts the bytes that were handed out, and the readers that are at work together at most.
+    """
+
+    handed = 0
+    most_readers = 0
+    _readers = 0
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None, most: int | None = None) -> bytes:
+        with self._lock:
+            self._readers += 1
+            self.most_readers = max(self.most_readers, self._readers)
+        try:
+            time.sleep(0.002)
+            data = bytes(bytearray(super().get(key, start=start, end=end, most=most)))
+        finally:
+            with self._lock:
+                self._readers -= 1
+        with self._lock:
+            self.handed += len(data)
+        return data

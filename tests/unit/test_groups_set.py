@@ -18,7 +18,7 @@ from backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
 from controller.cli.main import run
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
-from spark_jobs import offset_pages, restore_groups, target_groups
+from spark_jobs import offset_pages, restore_groups, restore_record, target_groups
 from spark_jobs.group_plan import Before, Choice, Move, Note
 from spark_jobs.offset_map import Row
 from spark_jobs.progress import Strand
@@ -193,6 +193,21 @@ def test_the_command_names_the_note_that_it_passed_over(
     assert "it was passed over; a named group that it speaks of is back at what it had before" in said
     assert "put back what was there before" in printed.out
     assert groups.offsets["a"] == {0: 1}
+
+
+def test_what_is_wrong_with_records_and_notes_is_kept_without_their_bytes() -> None:
+    """Each may have 128 MiB."""
+    store, groups = MemoryStore(), _Groups()
+    _set(store, groups, ("a", 5))
+    for number in range(2, 40):
+        store.objects[_key(1, number)] = bytes(1 << 20)
+        store.objects[restore_record.record_key(PAIR, f"junk-{number}")] = bytes(1 << 20)
+    for damaged in (
+        restore_groups.list_restores(store, PAIR)[1],
+        restore_groups.roll_back(store, _record("id", {}, {}), groups, ["a"])[1],  # type: ignore[arg-type]
+    ):
+        assert len(damaged) == 38
+        assert all((error.__traceback__, error.__context__) == (None, None) for error in damaged.values())
 
 
 def test_a_damaged_note_that_is_needed_ends_it() -> None:

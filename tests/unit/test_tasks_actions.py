@@ -174,8 +174,9 @@ class Turn:
         """Demand that an action ends with an error that names an object, and is told of as long as it does."""
         with pytest.raises(CoverLostError, match=re.escape(name)) as caught:
             action()
-        assert self.tasks.uncovered == {1: caught.value}
-        assert (caught.value.kept, caught.value.generation) == (1, 2)
+        [(number, kept)] = self.tasks.uncovered.items()
+        assert (number, str(kept), kept.__traceback__) == (1, str(caught.value), None)
+        assert (kept.kept, kept.generation) == (caught.value.kept, caught.value.generation) == (1, 2)
 
 
 @pytest.mark.parametrize("size", [None, 5])
