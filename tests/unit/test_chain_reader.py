@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import secrets
 import threading
 import time
 import tracemalloc
+from collections.abc import Generator
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
@@ -335,3 +337,72 @@ class _Copying(MemoryStore):
         with self._lock:
             self.handed += len(data)
         return data
+
+
+@pytest.mark.parametrize("size", [4 << 20, 1 << 20])
+def test_junk_behind_a_chain_is_not_held_at_once(size: int) -> None:
+    """The first entry of it ends the reading; those behind it wait for their turn, or are bytes within bounds."""
+    store = _Copying()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    for number in range(30):
+        backup.commit(records("orders", 0, [number]))
+    seq = backup.writer.state.seq
+    junk = bytes(size)
+    for later in range(seq + 1, seq + 74):
+        store.objects[layout.entry_key(PAIR, 1, later)] = junk
+    reader = ChainReader(store, PAIR, whole=True)
+    store.handed = 0
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedError, match=layout.entry_key(PAIR, 1, seq + 1)) as caught:
+            reader.load(1)
+        gc.collect()
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (76 << 20)
+    assert held < 4 * size + (1 << 20), "of the entries behind it nothing is left"
+    assert store.handed < (70 << 20)
+    del caught
+
+
+def test_a_chain_with_large_entries_is_read_in_order_and_many_at_a_time() -> None:
+    """Those that are not read ahead come at their turn; small ones are read by many at a time as ever."""
+    store = _Copying()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    large = {20, 21, 140}
+    for number in range(150):
+        if number in large:
+            backup.append(Kind.REWRITE, reason=secrets.token_hex(5 << 20))
+        else:
+            backup.commit(records("orders", 0, [number]))
+    state = backup.writer.state
+    assert sum(len(data) > (4 << 20) for data in store.objects.values()) == len(large)
+    store.most_readers = 0
+    found = list(ChainReader(store, PAIR).entries(1, 1, state.seq))
+    assert [entry.seq for entry, _ in found] == list(range(1, state.seq + 1))
+    assert all(sha256 == sha256_hex(store.objects[layout.entry_key(PAIR, 1, entry.seq)]) for entry, sha256 in found)
+    assert 8 < store.most_readers <= 16 + 1
+    assert ChainReader(store, PAIR, whole=True).load(1).head_sha256 == state.head_sha256
+
+
+def test_nobody_reads_on_when_a_reader_has_had_enough() -> None:
+    """Whoever stops in the middle, as at an entry that breaks a rule, leaves no reads behind."""
+    store = _Copying()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    for number in range(100):
+        backup.commit(records("orders", 0, [number]))
+    enough = threading.Event()
+
+    def held_up(operation: str, key: str) -> None:
+        if (operation, key) != ("get", layout.entry_key(PAIR, 1, 1)):
+            enough.wait(10)
+
+    store.before = held_up
+    store.log.clear()
+    found = ChainReader(store, PAIR).entries(1, 1, backup.writer.state.seq)
+    assert isinstance(found, Generator)
+    next(found)
+    threading.Timer(0.1, enough.set).start()
+    found.close()
+    assert len(store.log) <= 1 + 16
