@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,9 +17,12 @@ from backup_avro import layout
 from backup_avro.chain import GroupOffset, iso
 from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import ConfigError, DamagedError
+from backup_avro.integers import is_int64
 from backup_avro.limits import ENTRY_JSON
 from spark_jobs.offset_map import Row
 from spark_jobs.restore_record import RestoreRecord, TaskRecord, TopicRecord
+
+_PARTITIONS: Final = 2**31
 
 #: Rows of a task from the newest on.
 Rows = Callable[[TaskRecord], Iterable[Row]]
@@ -280,19 +283,32 @@ def encode_snapshot(found: Iterable[Before], at: int) -> bytes:
     return pack(canonical({"v": VERSION, "at": iso(at), "offsets": rows}))
 
 
-def decode_snapshot(data: bytes, where: str) -> tuple[Before, ...]:
-    """Read a snapshot. DamagedError names `where`."""
+def decode_snapshot(data: bytes, where: str, topics: Collection[str]) -> tuple[Before, ...]:
+    """Read a snapshot. DamagedError names `where`.
+
+    `topics` are those that the restore put something into: of no other is there anything to put back.
+    """
     fields = Fields.of_stored(data, where, ENTRY_JSON)
     fields.take("at", str)
     found: list[Any] = fields.take("offsets", list)
     fields.end()
-    try:
-        before = tuple(
-            Before(group=str(group), topic=str(topic), partition=int(number), offset=offset, metadata=str(metadata))
-            for group, topic, number, offset, metadata in found
-        )
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DamagedError(f"{where}: {error}") from error
+    before = tuple(_before(item, where) for item in found)
     if len({item.group for item in before}) != 1:
         raise DamagedError(f"{where} is to speak of one group, and does not")
+    if any(item.topic not in topics for item in before):
+        raise DamagedError(
+            f"{where} speaks of a topic into which this restore put nothing",
+            remedy="it was forged: find out who writes to the bucket, and look at the groups' offsets by hand",
+        )
     return before
+
+
+def _before(item: object, where: str) -> Before:
+    match item:
+        case [str(group), str(topic), partition, offset, str(metadata)] if (
+            is_int64(partition)
+            and 0 <= partition < _PARTITIONS
+            and (offset is None or (is_int64(offset) and offset >= 0))
+        ):
+            return Before(group=group, topic=topic, partition=partition, offset=offset, metadata=metadata)
+    raise DamagedError(f"{where}: not what a group had committed: group, topic, partition, offset, metadata")

@@ -10,6 +10,7 @@ that were never committed are named by nobody.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ from backup_avro import layout
 from backup_avro.chain_json import Fields, canonical, pack
 from backup_avro.errors import DamagedError
 from backup_avro.integers import is_int64
-from backup_avro.limits import ENTRY_JSON
+from backup_avro.limits import LISTS
 
 _VERSION: Final = 1
 _COLUMNS: Final = 6
@@ -25,6 +26,7 @@ _COLUMNS: Final = 6
 PAGE_ROWS: Final = 256
 #: Most rows of one page, a few megabytes: a transaction may have a row for each of its records.
 LARGEST_PAGE: Final = 1 << 16
+_PAGE: Final = re.compile(r"[\w.=-]{1,256}\+[0-9]{1,10}\+[0-9a-f]{1,64}\.json", re.ASCII)
 
 
 class Row(NamedTuple):
@@ -60,16 +62,26 @@ def dump_rows(rows: Iterable[Row]) -> list[list[int]]:
 def load_rows(found: Iterable[Any], where: str) -> tuple[Row, ...]:
     """Return rows from JSON. DamagedError names `where`."""
     rows = []
-    for item in found:
+    for number, item in enumerate(found):
         if not (isinstance(item, list) and len(item) == _COLUMNS and all(map(is_int64, item))):
-            raise DamagedError(f"{where}: {item!r} is no row of an offset map")
+            raise DamagedError(f"{where}: item {number} is no row of an offset map")
         rows.append(Row(*item))
     return tuple(rows)
 
 
 def page_key(pair: str, restore: str, *, topic_id: str, task: int, nonce: str) -> str:
     """Return where a page lies."""
-    return f"{layout.restore_prefix(pair, restore)}offsets/{topic_id}+{task}+{nonce}.json"
+    return f"{_folder(pair, restore)}{topic_id}+{task}+{nonce}.json"
+
+
+def is_page(key: str, pair: str, restore: str) -> bool:
+    """Whether a page of this restore's map may lie there: others name keys too, and may name any."""
+    folder = _folder(pair, restore)
+    return key.startswith(folder) and _PAGE.fullmatch(key, len(folder)) is not None
+
+
+def _folder(pair: str, restore: str) -> str:
+    return f"{layout.restore_prefix(pair, restore)}offsets/"
 
 
 def encode_page(rows: Iterable[Row], previous: str | None) -> bytes:
@@ -79,7 +91,7 @@ def encode_page(rows: Iterable[Row], previous: str | None) -> bytes:
 
 def decode_page(data: bytes, where: str) -> tuple[tuple[Row, ...], str | None]:
     """Return a page's rows and the key of the page before it. DamagedError names `where`."""
-    fields = Fields.of_stored(data, where, ENTRY_JSON)
+    fields = Fields.of_stored(data, where, LISTS)
     previous = fields.take("previous", str, None)
     rows = load_rows(fields.take("rows", list), where)
     fields.end()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 
+from backup_avro.errors import DamagedError
+from backup_avro.limits import LISTS
 from sink.object_store import ObjectStore
 from sink.object_store.base import put_new
-from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
+from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, is_page, page_key
+
+_REMEDY = "somebody wrote to the bucket, or to the topic of restores' progress: restore anew"
 
 
 def write(
@@ -29,8 +33,21 @@ def write(
     return previous
 
 
-def read(store: ObjectStore, last: str | None) -> Iterator[Row]:
-    """Yield a task's rows, the newest page first. Raises the store's errors, DamagedError."""
+def read(store: ObjectStore, last: str | None, *, pair: str, restore: str) -> Iterator[Row]:
+    """Yield a task's rows, the newest page first.
+
+    Raises the store's errors, and DamagedError: also for a page that is named and is none of this restore's, and for
+    one that is named twice, before it is read.
+    """
+    seen: set[str] = set()
     while last is not None:
-        rows, last = decode_page(store.get(last), last)
+        if not is_page(last, pair, restore):
+            raise DamagedError(
+                f"{last[:200]!r} is named as a page of the offset map of restore {restore} of pair {pair}, and is none",
+                remedy=_REMEDY,
+            )
+        if last in seen:
+            raise DamagedError(f"{last}: the pages of this offset map name one another in a circle", remedy=_REMEDY)
+        seen.add(last)
+        rows, last = decode_page(store.get(last, most=LISTS), last)
         yield from rows

@@ -365,6 +365,7 @@ class _Run:
                 raise TargetChangedError(
                     f"topic {name} was deleted while it was restored", remedy="restore it again, from the start"
                 )
+        restore = self._id(targets)
         targets = there
         put = _by_place(loaded)
         tasks = [
@@ -384,7 +385,8 @@ class _Run:
             for number, end in target.ends.items()
             for expected in [tuple(put.get((name, number), ()))]
         ]
-        spark, maps = self._spark.sparkContext, restore_check.map_tasks(tasks, self._address)
+        spark = self._spark.sparkContext
+        maps = restore_check.map_tasks(tasks, self._address, pair=self._plan.pair, restore=restore)
         if not maps:
             return _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_check_all).collect())
         # One task's rows belong to many checks. They are sent to them, and each check to where its rows come: without

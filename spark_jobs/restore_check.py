@@ -59,11 +59,13 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapTask:
-    """Read one task's offset map, of which `page` is the last page.
+    """Read one task's offset map, of which `page` is the last page; it is that of `restore` of `pair`.
 
     `shares`: target partition -> (number of its check, the task's own number among what that expects).
     """
 
+    pair: str
+    restore: str
     page: str
     shares: Mapping[int, tuple[int, int]]
     store: StoreAddress
@@ -111,19 +113,19 @@ class Checked:
 _NOTHING: Final = Expected(what="nothing", records=0, hash=content_hash.START.hex(), first=-1, last=-1, page=None)
 
 
-def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress) -> list[MapTask]:
+def map_tasks(tasks: Iterable[CheckTask], store: StoreAddress, *, pair: str, restore: str) -> list[MapTask]:
     """Return what has to be read before these are carried out: the map of each task that shares a partition, once."""
     shares: dict[str, dict[int, tuple[int, int]]] = {}
     for number, task in enumerate(tasks):
         for owner, item in enumerate(task.expected):
             if task.shared and item.page is not None:
                 shares.setdefault(item.page, {})[task.partition] = (number, owner)
-    return [MapTask(page=page, shares=found, store=store) for page, found in shares.items()]
+    return [MapTask(pair=pair, restore=restore, page=page, shares=found, store=store) for page, found in shares.items()]
 
 
 def stretches(task: MapTask) -> Iterator[tuple[int, Stretch]]:
     """Yield (number of a check, stretch) of all that a map says. Raises the store's errors, DamagedError."""
-    for row in offset_pages.read(task.store.open(), task.page):
+    for row in offset_pages.read(task.store.open(), task.page, pair=task.pair, restore=task.restore):
         if row.target in task.shares:
             number, owner = task.shares[row.target]
             yield number, Stretch(row.base, row.end, owner)

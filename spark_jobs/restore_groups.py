@@ -108,7 +108,7 @@ def plan(
             group_plan.moves(
                 record,
                 choice,
-                rows=lambda task: offset_pages.read(reader.store, task.page),
+                rows=lambda task: offset_pages.read(reader.store, task.page, pair=record.pair, restore=record.id),
                 below=_Counter(reader, record).below,
                 bounds={
                     (name, number): (item.starts[number], end)
@@ -189,6 +189,7 @@ def roll_back(
     notes = _notes(store, record)
     if not notes:
         raise ConfigError(f"after restore {record.id} no group's offsets were set", remedy="there is nothing to undo")
+    topics = frozenset(topic.target for topic in record.topics)
     found: dict[str, tuple[Note, tuple[Before, ...]]] = {}
     damaged: dict[str, DamagedError] = {}
     for note in reversed(notes):
@@ -196,7 +197,7 @@ def roll_back(
             break
         key = note.key(record.pair, record.id)
         try:
-            before = group_plan.decode_snapshot(store.get(key), key)
+            before = group_plan.decode_snapshot(store.get(key), key, topics)
         except DamagedError as error:
             if names is None:
                 raise

@@ -15,12 +15,13 @@ PIN: Final = 4 << 10
 #: Claims, pauses, releases, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
 SMALL: Final = 1 << 20
 #: Offers and requests of checkpoints: an object for each 64 MiB of a terabyte, or an offset and a name per partition.
+#: Pages of offset maps: 65,536 rows of six numbers.
 LISTS: Final = 16 << 20
 #: Chain entries as they are stored. A SNAPSHOT names all live objects. Merging leaves seven journals of each of four
 #: sizes, with a part of 320 bytes for each partition: 90 MB of JSON, 27 MB packed. A terabyte in objects of their own
 #: adds a third of that. A million objects (64 TB) are 548 MB of JSON and 20 million values: such a chain goes on
-#: without a SNAPSHOT. What restores leave behind has this bound too: their records name offsets of groups, as entries
-#: do, and each task; pages of offset maps and notes about groups are far smaller.
+#: without a SNAPSHOT. What else restores leave behind has this bound too: their records name offsets of groups, as
+#: entries do, and each task; notes about groups are far smaller.
 ENTRY: Final = 128 << 20
 #: The same as JSON.
 ENTRY_JSON: Final = 512 << 20
@@ -28,8 +29,9 @@ ENTRY_JSON: Final = 512 << 20
 VALUES: Final = 1 << 24
 
 _KIND: Final = re.compile(
-    r"[^/]+/(?:(?P<entry>generations/[^/]+/|restores/)|(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/)"
-    r"|(?P<pin>pins/)|(?P<small>(?:generations|pauses|releases|results|checkpoints)/))"
+    r"[^/]+/(?:(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/|restores/[^/]+/offsets/)"
+    r"|(?P<entry>generations/[^/]+/|restores/)|(?P<pin>pins/)"
+    r"|(?P<small>(?:generations|pauses|releases|results|checkpoints)/))"
 )
 _TOO_MANY: Final = f"its JSON has more than {VALUES} values"
 _BYTES: Final = {"entry": ENTRY, "lists": LISTS, "pin": PIN, "small": SMALL}

@@ -376,7 +376,7 @@ _SIMPLE: Final = (
     _documents("restore plan", lambda data: restore_file.decode(data, _WHERE, pair=PAIR)),
     _summed("restore record", lambda data: restore_record.decode(data, _WHERE)),
     _summed("offset page", lambda data: offset_map.decode_page(data, _WHERE)),
-    _summed("groups", lambda data: group_plan.decode_snapshot(data, _WHERE)),
+    _summed("groups", lambda data: group_plan.decode_snapshot(data, _WHERE, {"orders"})),
     _stored("plan state", progress.decode_state),
     _stored("progress", progress.decode_progress),
     _plain("avro file", "avro file", _file),

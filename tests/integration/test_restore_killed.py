@@ -226,11 +226,11 @@ def test_a_worker_killed_at_any_moment(tmp_path: Path, kafka: KafkaServer, make_
     assert [item.same for item in check(check_task)] == [True]
     # By the rows of the offset map the same records are found again.
     shared = replace(check_task, shared=True)
-    [map_task] = map_tasks([shared], task.store)
+    [map_task] = map_tasks([shared], task.store, pair=task.pair, restore=task.restore or "")
     written = [stretch for number, stretch in stretches(map_task) if number == 0]
     assert [item.same for item in check(shared, written)] == [True]
     store = task.store.open()
-    rows = sorted(offset_pages.read(store, loaded.page))
+    rows = sorted(offset_pages.read(store, loaded.page, pair=task.pair, restore=task.restore or ""))
     assert sum(row.records for row in rows) == _WORKER_COUNT
     assert all(before.last < after.first and before.end <= after.base for before, after in pairwise(rows))
 

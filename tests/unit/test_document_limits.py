@@ -23,11 +23,11 @@ from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
-from spark_jobs import group_plan, offset_map, offset_pages, restore_groups, restore_record
+from spark_jobs import group_plan, offset_pages, restore_groups, restore_record
 from spark_jobs.offset_map import LARGEST_PAGE, Row
 
 HUGE = 4 << 30
-LEFT_BY_RESTORES = ("restore record", "offset page", "group note")
+LEFT_BY_RESTORES = ("restore record", "group note")
 OFFER = layout.offers_prefix(PAIR, "a", 1) + layout.offer_name(
     topic_id="t", partition=0, floor=1, leader=1, low=0, high=9, nonce="00"
 )
@@ -65,7 +65,7 @@ def grow(folder: Path, name: str, size: int = HUGE) -> None:
         (OFFER, limits.LISTS),
         (layout.restore_prefix(PAIR, "r") + "restore.json", limits.ENTRY),
         (layout.restore_prefix(PAIR, "r") + "groups-0001-0001.json", limits.ENTRY),
-        (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", limits.ENTRY),
+        (layout.restore_prefix(PAIR, "r") + "offsets/t+0+aa.json", limits.LISTS),
     ],
 )
 def test_each_kind_of_document_has_a_largest_size(store: ObjectStore, tmp_path: Path, name: str, most: int) -> None:
@@ -138,7 +138,7 @@ def test_what_a_restore_leaves_has_the_bounds_of_an_entry(kind: str, monkeypatch
     """What would take more is not unpacked, nor are lists of nothing parsed."""
     _, read = KINDS[kind]
     with monkeypatch.context() as smaller:
-        for module in (restore_record, offset_map, group_plan):
+        for module in (restore_record, group_plan):
             smaller.setattr(module, "ENTRY_JSON", 10_000)
         with pytest.raises(DamagedError, match="would take more than 10000 bytes"):
             read(gzip(b'{"v":1,"x":"' + b"x" * 10_000 + b'"}'))
@@ -151,7 +151,7 @@ def test_rows_of_a_large_transaction_are_put_into_pages_of_a_few_megabytes(store
     rows = [Row(0, number, number, 1, number, 1) for number in range(2 * LARGEST_PAGE + 1)]
     first = offset_pages.write(store, rows[:1], None, pair=PAIR, restore="r", topic_id="t", task=0)
     last = offset_pages.write(store, rows[1:], first, pair=PAIR, restore="r", topic_id="t", task=0)
-    assert sorted(offset_pages.read(store, last)) == rows
+    assert sorted(offset_pages.read(store, last, pair=PAIR, restore="r")) == rows
     assert len(list(store.list(layout.restore_prefix(PAIR, "r")))) == 3
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backup_avro.chain import GroupOffset, PartitionKey
-from backup_avro.chain_json import unpack
+from backup_avro.chain_json import canonical, pack, unpack
 from backup_avro.errors import ConfigError, DamagedError
 from spark_jobs import group_plan, offset_map, restore_record
 from spark_jobs.group_plan import Before, Choice, Place
@@ -260,10 +260,10 @@ def test_a_record_comes_back_and_its_rows_too() -> None:
         Before(group="g", topic="t", partition=0, offset=None),
         Before(group="g", topic="t", partition=1, offset=4),
     )
-    assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here") == before
+    assert group_plan.decode_snapshot(group_plan.encode_snapshot(before, 0), "here", {"t"}) == before
     for others in ((), (*before, Before(group="h", topic="t", partition=0, offset=4))):
         with pytest.raises(DamagedError, match="here is to speak of one group"):
-            group_plan.decode_snapshot(group_plan.encode_snapshot(others, 0), "here")
+            group_plan.decode_snapshot(group_plan.encode_snapshot(others, 0), "here", {"t"})
 
 
 def _record(**groups: Mapping[int, int]) -> RestoreRecord:
@@ -309,3 +309,42 @@ def test_names_must_be_known_and_apart() -> None:
     with pytest.raises(ConfigError, match="both become b"):
         group_plan.chosen(record, Choice(renamed={"a": "b"}))
     assert set(group_plan.chosen(record, Choice(names=frozenset({"a"}), renamed={"a": "b"}))) == {"a"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["g", "t", 0, "4", ""],
+        ["g", "t", 0, 4.0, ""],
+        ["g", "t", 0, True, ""],
+        ["g", "t", 0, -1, ""],
+        ["g", "t", 0, 2**63, ""],
+        ["g", "t", 0, [4], ""],
+        ["g", "t", "0", 4, ""],
+        ["g", "t", -1, 4, ""],
+        ["g", "t", 2**31, 4, ""],
+        ["g", "t", None, 4, ""],
+        ["g", 7, 0, 4, ""],
+        [7, "t", 0, 4, ""],
+        ["g", "t", 0, 4, None],
+        ["g", "t", 0, 4],
+        ["g", "t", 0, 4, "", ""],
+        "gt04m",
+        {},
+        None,
+    ],
+)
+def test_a_note_says_what_a_group_can_have_committed(row: object) -> None:
+    """What is read from it is set on a cluster: nothing is taken for a number, or for a name, that is none."""
+    data = pack(canonical({"v": 1, "at": "x", "offsets": [row]}))
+    with pytest.raises(DamagedError, match="here: not what a group had committed"):
+        group_plan.decode_snapshot(data, "here", {"t", "7"})
+
+
+def test_a_note_speaks_of_the_restores_own_topics_alone() -> None:
+    """Somebody else's topic in it is a forgery, whatever else it says."""
+    before = [Before(group="g", topic=topic, partition=0, offset=4) for topic in ("t", "payments")]
+    data = group_plan.encode_snapshot(before, 0)
+    assert len(group_plan.decode_snapshot(data, "here", {"t", "payments"})) == 2
+    with pytest.raises(DamagedError, match="here speaks of a topic into which this restore put nothing"):
+        group_plan.decode_snapshot(data, "here", {"t"})

@@ -18,7 +18,7 @@ from backup_avro.errors import ConfigError, DamagedError, ExitCode, RefusedError
 from controller.cli.main import run
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, open_store
-from spark_jobs import offset_pages, restore_groups, restore_record, target_groups
+from spark_jobs import group_plan, offset_pages, restore_groups, restore_record, target_groups
 from spark_jobs.group_plan import Before, Choice, Move, Note
 from spark_jobs.offset_map import Row
 from spark_jobs.progress import Strand
@@ -193,6 +193,33 @@ def test_the_command_names_the_note_that_it_passed_over(
     assert "it was passed over; a named group that it speaks of is back at what it had before" in said
     assert "put back what was there before" in printed.out
     assert groups.offsets["a"] == {0: 1}
+
+
+def test_a_forged_note_sets_nothing_outside_of_the_restore() -> None:
+    """It names a topic that was never restored into: nothing is put back, unless what is named is another group's."""
+    store, groups = MemoryStore(), _Groups({"a": {0: 1}})
+    _set(store, groups, ("a", 5))
+    forged = [Before(group="victim", topic="payments", partition=0, offset=0)]
+    store.objects[_key(1, 2)] = group_plan.encode_snapshot(forged, 0)
+    with pytest.raises(DamagedError, match="speaks of a topic into which this restore put nothing"):
+        _back(store, groups)
+    with pytest.raises(DamagedError, match="speaks of a topic"):
+        _back(store, groups, "victim")
+    assert groups.offsets == {"a": {0: 5}}
+    assert _back(store, groups, "a", damaged=[(1, 2)]) == [("a", 1)]
+
+
+def test_a_plan_follows_no_page_elsewhere() -> None:
+    """A record names the last page of each task, and whoever writes to the bucket can name anything in it."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    backup.commit(records("orders", 0, range(10)))
+    backup.complete()
+    (topic_id,) = backup.writer.state.topics
+    (data_key,) = backup.writer.state.objects
+    record = _record(topic_id, {0: data_key}, {0: 10}, a=5)
+    with pytest.raises(DamagedError, match="is named as a page of the offset map of restore ab12"):
+        restore_groups.plan(ChainReader(store, PAIR), record, _Target({0: 10}), _Groups(), Choice())  # type: ignore[arg-type]
 
 
 def test_what_is_wrong_with_records_and_notes_is_kept_without_their_bytes() -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,11 +14,13 @@ from doubles import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError
-from sink.object_store import ObjectMissingError
+from backup_avro.limits import LISTS
+from sink.object_store import ObjectMissingError, OutsizedObjectError
 from spark_jobs import offset_pages, restore
 from spark_jobs.cluster import Cluster
-from spark_jobs.offset_map import Row
+from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
 from spark_jobs.restore_check import CheckTask, Expected, Stretch, map_tasks, stretches
 
 
@@ -59,7 +62,7 @@ def test_each_page_is_read_once_whatever_number_of_partitions_it_leads_to(source
     store.log.clear()
     checks = [_check(target, pages) for target in range(targets)]
     found: dict[int, list[Stretch]] = {}
-    for task in map_tasks(checks, store):
+    for task in map_tasks(checks, store, pair="p", restore="r"):
         for number, stretch in stretches(task):
             found.setdefault(number, []).append(stretch)
     assert {number: sorted(items) for number, items in found.items()} == {
@@ -76,7 +79,8 @@ def test_each_page_is_read_once_whatever_number_of_partitions_it_leads_to(source
 def test_what_one_task_has_written_needs_no_map() -> None:
     """Nor does what no task has written."""
     store: Any = _Store()
-    assert map_tasks([_check(0, {0: "page"}, shared=False), _check(1, {}), _check(2, {0: None})], store) == []
+    checks = [_check(0, {0: "page"}, shared=False), _check(1, {}), _check(2, {0: None})]
+    assert map_tasks(checks, store, pair="p", restore="r") == []
 
 
 def test_rows_of_partitions_that_are_not_shared_are_passed_over() -> None:
@@ -85,7 +89,7 @@ def test_rows_of_partitions_that_are_not_shared_are_passed_over() -> None:
     rows = [Row(0, 0, 9, 0, 0, 10), Row(0, 10, 19, 1, 0, 10), Row(0, 20, 29, 0, 10, 10)]
     page = offset_pages.write(store, rows, None, pair="p", restore="r", topic_id="t", task=0)
     checks = [_check(1, {0: page}, shared=False), _check(0, {7: None, 0: page})]
-    [task] = map_tasks(checks, store)
+    [task] = map_tasks(checks, store, pair="p", restore="r")
     assert sorted(stretches(task)) == [(1, Stretch(0, 10, 1)), (1, Stretch(10, 20, 1))]
 
 
@@ -109,8 +113,70 @@ def test_a_map_that_cannot_be_read_is_no_mismatch(spoil: Callable[[_Store, str],
     checks = [replace(_check(number, {0: last, 1: other}), end=0) for number in (0, 1)]  # nothing is read back
     error = spoil(store, first)
     sent: dict[int, list[Any]] = {}
-    for number, item in restore._scattered([*map_tasks(checks, store), *enumerate(checks)]):
+    for number, item in restore._scattered([*map_tasks(checks, store, pair="p", restore="r"), *enumerate(checks)]):
         sent.setdefault(number, []).append(item)
     with pytest.raises(error, match=re.escape(first)):
         restore._sound(found for items in sent.values() for found in restore._check_shared(Cluster(props={}), items))
     assert len(sent) == len(checks)
+
+
+def _page(nonce: str, *, restore: str = "r") -> str:
+    return page_key("p", restore, topic_id="t", task=0, nonce=nonce)
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        "p/a/generation=00000001/topics/t/partition=0/t+0+0+9+aa.avro",
+        "p/generations/00000001.json",
+        "p/restores/r/restore.json",
+        "p/restores/r/offsets/../../../p/restores/r/offsets/t+0+aa.json",
+        "p/restores/r/offsets/x/t+0+aa.json",
+        "p/restores/r/offsets/t+0+aa.json\n",
+        "",
+        "x" * 100_000,
+        _page("aa", restore="other"),
+    ],
+)
+def test_only_pages_of_the_restores_own_are_read(elsewhere: str) -> None:
+    """Whoever writes to the bucket, or to the topic of progress, may name any key there: nothing of it is fetched."""
+    store: Any = _Store()
+    store.objects[elsewhere] = encode_page([Row(0, 0, 9, 0, 0, 10)], None)
+    store.objects[_page("bb")] = encode_page([Row(0, 10, 19, 0, 10, 10)], elsewhere)
+    for last in (elsewhere, _page("bb")):
+        store.log.clear()
+        with pytest.raises(DamagedError, match="is named as a page of the offset map of restore r of pair p") as caught:
+            list(offset_pages.read(store, last, pair="p", restore="r"))
+        assert len(str(caught.value)) < 1000
+        assert ("get", elsewhere) not in store.log
+
+
+@pytest.mark.parametrize("names", [["aa"], ["aa", "bb", "cc"]])
+def test_pages_that_go_round_in_a_circle_come_to_an_end(names: list[str]) -> None:
+    """A page that names itself, or a later one, gives its rows once: they would fill the memory of the driver."""
+    store: Any = _Store()
+    for number, name in enumerate(names):
+        previous = _page(names[(number + 1) % len(names)])
+        store.objects[_page(name)] = encode_page([Row(0, number, number, 0, number, 1)], previous)
+    found: list[Row] = []
+    with pytest.raises(DamagedError, match=re.escape(f"{_page(names[0])}: the pages of this offset map name one")):
+        found.extend(islice(offset_pages.read(store, _page(names[0]), pair="p", restore="r"), 100))
+    checks = [_check(number, {0: _page(names[0]), 1: _page("dd")}) for number in (0, 1)]
+    [task, _] = map_tasks(checks, store, pair="p", restore="r")
+    with pytest.raises(DamagedError, match="in a circle"):
+        list(islice(stretches(task), 100))
+
+
+def test_a_page_that_is_too_large_is_not_read() -> None:
+    """Also from a store that looks at no key."""
+    store: Any = _Store(objects={_page("aa"): bytes(LISTS + 1)})
+    with pytest.raises(OutsizedObjectError):
+        list(offset_pages.read(store, _page("aa"), pair="p", restore="r"))
+
+
+def test_the_largest_page_has_room() -> None:
+    """Of the largest numbers there are, unpacked."""
+    rows = [Row(*(6 * [2**63 - 1]))] * LARGEST_PAGE
+    data = encode_page(rows, _page("f" * 16))
+    assert len(unpack(data, "here")) < LISTS
+    assert decode_page(data, "here") == (tuple(rows), _page("f" * 16))

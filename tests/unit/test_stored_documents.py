@@ -99,7 +99,7 @@ KINDS: dict[str, tuple[bytes, Read]] = {
     ),
     "group note": (
         group_plan.encode_snapshot([group_plan.Before(group="g", topic="t", partition=0, offset=4)], 0),
-        lambda data: group_plan.decode_snapshot(data, "here"),
+        lambda data: group_plan.decode_snapshot(data, "here", {"t"}),
     ),
 }
 
