@@ -9,10 +9,12 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 
+import structlog
+
 from backup_avro import layout
 from backup_avro.chain import Base, Opening, PartitionKey, StoredObject
 from backup_avro.container import Codec
-from backup_avro.errors import PermanentError, TransientError
+from backup_avro.errors import PermanentError, TandemError, TransientError
 from backup_avro.offer import Offer, encode_offer
 from sink import clock
 from sink.base import BaseLane
@@ -26,7 +28,10 @@ from sink.source.fetched import TopicPartition
 from sink.track import Track
 from sink.transcode.segment import Transcoder
 
+_LOG = structlog.get_logger()
 _POLL_S = 0.2
+_TRIES = 2
+"""What can't be read twice in a row is for the instance to try again: whoever reads here has other ranges to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +97,19 @@ class LeaderMovedError(TransientError):
     """Another replica leads, or did in between: its base starts again, and this range is of no use."""
 
 
+class UnreadableError(TransientError):
+    """What is there can't be read: damaged, or not allowed. `at` is the offset at which damage stopped it."""
+
+    def __init__(self, message: str, *, at: int | None = None, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.at = at
+
+
 def read_range(task: RangeTask, *, source: Source, store: ObjectStore, transcoder: Transcoder) -> RangeRead:
-    """Read a range and store it. Raises TransientError, PermanentError, and the store's errors."""
+    """Read a range and store it. Raises TransientError, PermanentError, and the store's errors.
+
+    If it raises, what it had stored is deleted, as far as the store lets it.
+    """
     return _Reading(task, source, store, transcoder).run()
 
 
@@ -118,6 +134,7 @@ class _Reading:
         self._source = source
         self._tp = TopicPartition(task.topic, task.key.partition)
         self._stored: list[StoredObject] = []
+        self._named: list[str] = []
         self._gone = False
         self._board = Board(
             store=store,
@@ -153,13 +170,30 @@ class _Reading:
         lane = BaseLane(self._board, self._source, parallel=1, rate=self._task.rate)
         lane.add(self._tp)
         try:
-            self._read(lane)
-        finally:
-            if lane.busy:
-                lane.remove(self._tp)
-        self._flush()
-        ended = clock.now()
-        return RangeRead(offer=self._offer(started_at, now_ms(self._store), ended - began), began=began, ended=ended)
+            try:
+                self._read(lane)
+            finally:
+                if lane.busy:
+                    lane.remove(self._tp)
+            self._flush()
+            ended = clock.now()
+            offer = self._offer(started_at, now_ms(self._store), ended - began)
+        except Exception:
+            self._throw_away()
+            raise
+        return RangeRead(offer=offer, began=began, ended=ended)
+
+    def _throw_away(self) -> None:
+        """Delete what was stored for nothing. Nobody was told its names, so no chain can have it."""
+        try:
+            self._store.delete(self._named)
+        except TandemError as error:
+            _LOG.warning(
+                "what was read for nothing stays until its generation is cleared",
+                range=self._task.place,
+                objects=len(self._named),
+                error=str(error),
+            )
 
     def _topic_gone(self) -> None:
         self._gone = True
@@ -179,6 +213,9 @@ class _Reading:
                 )
             if not lane.busy:
                 return
+            if lane.failures(self._tp) >= _TRIES:
+                why = "; ".join(self._board.trouble.values())
+                raise UnreadableError(f"{task.place}: {why}", at=max(self._track.scan.stops, default=None))
             if self._board.roller.bytes >= task.object_size:
                 self._flush()
             # A standstill is where nothing comes to count, be it that nothing arrives or that all of it is in vain.
@@ -191,6 +228,7 @@ class _Reading:
     def _flush(self) -> None:
         for assembly in self._board.roller.cut(self, max_objects=2):
             built = assembly.build(new_seal(self._store, assembly.key))
+            self._named.append(built.item.key)
             put_new(self._store, built.item.key, built.data)
             self._stored.append(built.item)
 

@@ -51,6 +51,7 @@ class BaseScan:
         self._too_large = _MAX_CHUNK
         self._careful = 0
         self._chunk: Chunk | None = None
+        self._stops: set[int] = set()
         self._since = 0.0
         self.slow_chunks = 0
         self.slow_in_a_row = 0
@@ -94,9 +95,17 @@ class BaseScan:
             return None
         attempt = self._base.attempts + 1
         self._base = replace(self._base, attempts=attempt)
-        self._chunk = Chunk(low=max(self._base.start, high - self._size), high=high, attempt=attempt)
+        self._chunk = Chunk(low=self.lowest(high, self._size), high=high, attempt=attempt)
         self._since = now
         return self._chunk
+
+    def lowest(self, high: int, size: int) -> int:
+        """Return where to begin with what ends at `high`: at most `size` below it, and below no place that stops it.
+
+        So what can't be read is met before anything was read in vain, and what lies below it is read after it.
+        """
+        low = max(self._base.start, high - size)
+        return max((at for at in self._stops if low < at < high), default=low)
 
     def asked(self, *, now: float) -> None:
         """The first request for the chunk leaves only now: what lies before was waiting, and nothing was read in it."""
@@ -116,7 +125,7 @@ class BaseScan:
                 self._too_large, self._careful = size, _CAREFUL
                 self.slow_in_a_row += 1
                 return False
-        elif took < self.limit_s / 8 and (self._size * 2 < self._too_large or not self._careful):
+        elif took < self.limit_s / 8 and size >= self._size and (self._size * 2 < self._too_large or not self._careful):
             self._size = min(_MAX_CHUNK, self._size * 2)
         elif took > self.limit_s / 2:
             self._size = max(self._smallest, self._size // 2)
@@ -127,6 +136,7 @@ class BaseScan:
             done = (chunk.low, self._base.done[-1][1])
         self._base = replace(self._base, done=(done,))
         self._chunk = None
+        self._pass(chunk.low)
         return True
 
     def accept(self, low: int, *, at: int) -> int:
@@ -141,6 +151,7 @@ class BaseScan:
         end = self._base.done[-1][1] if self._base.done else high
         done_at = at if low == self._base.start else None
         self._base = replace(self._base, attempts=attempt, done=((low, end),), done_at=done_at)
+        self._pass(low)
         return attempt
 
     def give_up(self) -> None:
@@ -148,6 +159,19 @@ class BaseScan:
         if self._chunk is not None:
             self._base = replace(self._base, void=(*self._base.void, self._chunk.attempt))
             self._chunk = None
+
+    def stop_at(self, offset: int) -> None:
+        """What was read from `offset` on is damaged: give up, and begin there until that is read (see `lowest`)."""
+        self.give_up()
+        self._stops.add(offset)
+
+    @property
+    def stops(self) -> tuple[int, ...]:
+        """Where reading has stopped, in order, as long as what lies there is not done."""
+        return tuple(sorted(self._stops))
+
+    def _pass(self, low: int) -> None:
+        self._stops = {at for at in self._stops if at < low}
 
     def led_by(self, leader: int, epoch: int) -> bool:
         """Take in who leads; return whether the replica that the base is read from has led all the time.

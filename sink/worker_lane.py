@@ -19,7 +19,8 @@ from backup_avro.fold import Generation
 from sink import clock
 from sink.base import BaseLane
 from sink.lanes import Board
-from sink.offers import RangeRead, RangeTask, TopicGoneError
+from sink.offers import RangeRead, RangeTask, TopicGoneError, UnreadableError
+from sink.source.assignment import backoff
 from sink.source.fetched import TopicPartition
 from sink.takings import end_empty, most_overlap_s, start_again, take
 from sink.track import Track
@@ -36,6 +37,7 @@ _LONG_S = 20.0
 _AHEAD = 2
 """Ranges that wait for a worker, so that none is idle."""
 _REST_S = 5.0
+_LONGEST_REST_S = 600.0
 
 
 class Workforce(Protocol):
@@ -88,6 +90,7 @@ class WorkerLane:
         self._waiting: dict[TopicPartition, deque[_Issued]] = {}
         self._offsets: dict[TopicPartition, int] = {}
         self._retry_at: dict[TopicPartition, float] = {}
+        self._failures: dict[TopicPartition, int] = {}
         self._ended: dict[TopicPartition, _Ended] = {}
         self._begun = clock.now()
         self._useless: list[Future[RangeRead]] = []
@@ -111,6 +114,7 @@ class WorkerLane:
         self._waiting.pop(tp, None)
         self._offsets.pop(tp, None)
         self._retry_at.pop(tp, None)
+        self._failures.pop(tp, None)
         self._ended.pop(tp, None)
         self._board.trouble.pop(_trouble(tp), None)
 
@@ -120,6 +124,8 @@ class WorkerLane:
             self._own.leader_moved(tp, leader, epoch)
         elif start_again(self._board, tp, leader, epoch):
             self._drop(tp)
+            self._retry_at.pop(tp, None)
+            self._failures.pop(tp, None)
 
     def step(self, timeout_s: float) -> None:
         """Take what was read, hand out what is next, read what is small."""
@@ -140,19 +146,26 @@ class WorkerLane:
     def _hand_out(self) -> None:
         now = clock.now()
         room = self._workers.count + _AHEAD - sum(map(len, self._waiting.values()))
-        # In turns, those first that have least under way: a large partition is no reason for the others to wait.
-        for tp in sorted(self._waiting, key=lambda tp: len(self._waiting[tp])):
-            if room <= 0:
+        others = False
+        # In turns, those first that have least under way: a large partition is no reason for the others to wait. Those
+        # that can't be read never have much under way: they get what nobody else can take.
+        for tp in sorted(self._waiting, key=lambda tp: (tp in self._failures, len(self._waiting[tp]))):
+            failures = self._failures.get(tp, 0)
+            if room <= 0 or (failures and others):
                 return
+            # What lies below a range that fails again and again is read for nothing.
+            if failures > 1 and self._waiting[tp]:
+                continue
             if self._retry_at.get(tp, 0.0) <= now and self._issue(tp, self._board.tracks[tp]):
                 room -= 1
+                others = others or not failures
 
     def _issue(self, tp: TopicPartition, track: Track) -> bool:
         base, issued = track.scan.base, self._waiting[tp]
         high = issued[-1].low if issued else base.start + track.scan.remaining
         if high <= base.start:
             return False
-        low = max(base.start, high - self._offsets.get(tp, _FIRST_OFFSETS))
+        low = track.scan.lowest(high, self._offsets.get(tp, _FIRST_OFFSETS))
         claim, opening = self._state.claim, self._state.opening
         assert opening is not None
         task = RangeTask(
@@ -184,13 +197,15 @@ class WorkerLane:
                 read = item.future.result()
             except TopicGoneError:
                 self._board.hurry_survey()
-                self._again(tp)
+                self._failed(tp)
                 return
             except TandemError as error:
                 self._board.say(
                     _trouble(tp), f"{tp.topic}-{tp.partition}: a range could not be read, trying again: {error}"
                 )
-                self._again(tp)
+                if isinstance(error, UnreadableError) and error.at is not None:
+                    track.scan.stop_at(error.at)
+                self._failed(tp)
                 return
             ended = self._ended_before(tp, track, item)
             if ended is not None and ended - read.began > most_overlap_s(track):
@@ -203,9 +218,10 @@ class WorkerLane:
                 )
                 self._useless.append(item.future)
                 self._shrink(tp)
-                self._again(tp)
+                self._again(tp, rest_s=_REST_S)
                 return
             take(self._board, track, read.offer)
+            self._failures.pop(tp, None)
             self._ended[tp] = _Ended(floor=item.floor, at=read.ended if ended is None else max(ended, read.ended))
             self._pace(tp, read.seconds, longest=min(_LONG_S, most_overlap_s(track) / 4))
             self._board.trouble.pop(_trouble(tp), None)
@@ -230,10 +246,15 @@ class WorkerLane:
     def _shrink(self, tp: TopicPartition) -> None:
         self._offsets[tp] = max(_FEWEST_OFFSETS, self._offsets.get(tp, _FIRST_OFFSETS) // 2)
 
-    def _again(self, tp: TopicPartition) -> None:
+    def _failed(self, tp: TopicPartition) -> None:
+        """It can't be read: the more often in a row, the longer the rest."""
+        self._failures[tp] = self._failures.get(tp, 0) + 1
+        self._again(tp, rest_s=backoff(self._failures[tp] - 1, first=_REST_S, most=_LONGEST_REST_S))
+
+    def _again(self, tp: TopicPartition, *, rest_s: float) -> None:
         """Hand out what was under way once more, after a rest."""
         self._drop(tp)
-        self._retry_at[tp] = clock.now() + _REST_S
+        self._retry_at[tp] = clock.now() + rest_s
 
     def _drop(self, tp: TopicPartition) -> None:
         """Have nothing to do any more with what is under way."""

@@ -222,7 +222,7 @@ MISTAKES = (
     Mistake(
         name="the scan goes from low to high",
         file="sink/scan.py",
-        old="        self._chunk = Chunk(low=max(self._base.start, high - self._size), high=high, attempt=attempt)\n",
+        old="        self._chunk = Chunk(low=self.lowest(high, self._size), high=high, attempt=attempt)\n",
         new="        self._chunk = Chunk(low=self._base.start, high=high, attempt=attempt)\n        self.limit_s = 1e9\n",
     ),
     Mistake(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backup_avro.chain import GroupOffset, Topic
+from backup_avro.errors import DamagedError
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
 from sink.source.errors import ClusterTransientError, ClusterUnreachableError
@@ -28,13 +29,15 @@ class RawRecords(bytes):
 
     items: Sequence[Record]
     aborted: frozenset[int]
+    bad: frozenset[int]
 
 
-def raw(records: Sequence[Record], aborted: set[int]) -> RawRecords:
+def raw(records: Sequence[Record], aborted: set[int], bad: set[int]) -> RawRecords:
     """Return a response body."""
     body = RawRecords(b"x" * len(records))
     body.items = records
     body.aborted = frozenset(aborted)
+    body.bad = frozenset(bad)
     return body
 
 
@@ -68,11 +71,14 @@ class Transcoder:
         read_committed: bool,
     ) -> Transcoded:
         """As `sink.transcode.segment.Transcoder` says."""
-        del topic, partition, aborted
+        del aborted
         if not records:
             return Transcoded(segments=(), next_offset=start, leader_epoch=-1)
         assert isinstance(records, RawRecords)
         wanted = [r for r in records.items if r.offset >= start and (until is None or r.offset < until)]
+        bad = next((r.offset for r in wanted if r.offset in records.bad), None)
+        if bad is not None:
+            raise DamagedError(f"topic {topic}, partition {partition}, record batch at offset {bad}: its CRC is wrong")
         kept = [r for r in wanted if not r.control and not (read_committed and r.txn in records.aborted)]
         last = records.items[-1]
         segments = ()
@@ -105,7 +111,9 @@ class _Spot:
     leader: int = -1
     leader_epoch: int = -1
     resting: bool = False
-    unknown: bool = False
+    held: bool = False
+    """Its records were handed out, and nobody has said how far they were used."""
+    shut: FaultKind | None = None
 
 
 class Source:
@@ -139,13 +147,13 @@ class Source:
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         """Go elsewhere."""
         spot = self._spots[tp]
-        spot.offset, spot.epoch, spot.resting = offset, last_epoch, False
+        spot.offset, spot.epoch, spot.resting, spot.held = offset, last_epoch, False, False
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         """Go on."""
         spot = self._spots.get(tp)
         if spot is not None:
-            spot.offset, spot.epoch = offset, last_epoch
+            spot.offset, spot.epoch, spot.held = offset, last_epoch, False
 
     def unassign(self, tp: TopicPartition) -> None:
         """Stop."""
@@ -236,15 +244,15 @@ class Source:
         heads: dict[int, dict[TopicPartition, int]] = {}
         epochs: dict[TopicPartition, int] = {}
         for tp, spot in self._spots.items():
-            if spot.resting or self._leaderless(tp):
+            if spot.resting or spot.held or self._leaderless(tp):
                 continue
             partition = self._partition(tp, spot)
-            if partition is None:
-                if not spot.unknown:
-                    spot.unknown = True
-                    events.append(_fault(tp, FaultKind.UNKNOWN_TOPIC, now, spot.offset))
+            shut = self._shut(tp, partition)
+            if shut is not None and shut is not spot.shut:
+                events.append(_fault(tp, shut, now, spot.offset))
+            spot.shut = shut
+            if partition is None or shut is not None:
                 continue
-            spot.unknown = False
             returned = spot.leader == partition.leader and partition.epoch > spot.leader_epoch + 1
             if spot.leader != partition.leader or returned:
                 if spot.leader != -1:
@@ -272,6 +280,7 @@ class Source:
             stable = partition.told
             # A full response names partitions that have nothing new as well.
             named = 0.5 if spot.offset < stable else 0.1 if spot.offset == stable else 0.0
+            spot.held = bool(records)
             if records or rng.random() < named:
                 events.append(_fetched(tp, spot, partition, records, (requested, now)))
             elif now - self._answered >= (_ROUND_TRIP_S if spot.offset < stable else _LONG_POLL_S):
@@ -283,6 +292,11 @@ class Source:
         for leader, partitions in heads.items():
             events.append(_at_head(leader, partitions, epochs, requested, now))
         return events
+
+    def _shut(self, tp: TopicPartition, partition: Partition | None) -> FaultKind | None:
+        if partition is None:
+            return FaultKind.UNKNOWN_TOPIC
+        return FaultKind.UNAUTHORIZED if tp.topic in self._cluster.denied else None
 
     def _check(self, tp: TopicPartition, spot: _Spot, partition: Partition, now: float) -> FetchFault | None:
         if spot.epoch >= 0:
@@ -315,7 +329,7 @@ def _fetched(
         topic=tp.topic,
         partition=tp.partition,
         fetch_offset=spot.offset,
-        records=raw(records, partition.aborted),
+        records=raw(records, partition.aborted, partition.bad),
         high_watermark=partition.end if partition.known is None else partition.known,
         last_stable_offset=partition.told,
         log_start_offset=partition.start,

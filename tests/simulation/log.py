@@ -45,7 +45,8 @@ class Partition:
     """One log. `lineages` holds, newest last, everything ever written as each history has it.
 
     `known` is how far a new leader knows that others have the log too (its high watermark), None once it knows all.
-    While it is `leaderless`, nobody writes to it, and no broker says anything about it.
+    While it is `leaderless`, nobody writes to it, and no broker says anything about it. Records at offsets in `bad`
+    can't be decoded.
     """
 
     topic_id: str
@@ -63,6 +64,7 @@ class Partition:
     aborted: set[int] = field(default_factory=set)
     waiters: list[Callable[[], None]] = field(default_factory=list)
     known: int | None = None
+    bad: set[int] = field(default_factory=set)
 
     @property
     def told(self) -> int:
@@ -262,6 +264,8 @@ class Cluster:
     topics: dict[str, Topic] = field(default_factory=dict)
     partitions: dict[tuple[str, int], Partition] = field(default_factory=dict)
     made: int = 0
+    denied: set[str] = field(default_factory=set)
+    """Topics that may be described, and not read."""
 
     def create(self, name: str, *, partitions: int, retention_s: float, policy: str = "compact") -> Topic:
         """Create a topic with a new id."""

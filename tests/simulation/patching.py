@@ -19,6 +19,7 @@ from typing import Any
 
 from simulation import runtime
 from sink.merge_plan import MergeRules
+from sink.pipeline import PipelinePolicy
 
 MODULES = (
     "controller.checkpoints",
@@ -134,7 +135,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},
     "sink.promise": {"SHORTEST_RETENTION_S": 10.0},
     "sink.offer_lane": {"_LOOK_S": 0.5, "_SKEW_MS": 200},
-    "sink.base": {"DAMAGED_RETRY_S": 1.0},
+    "sink.base": {"DAMAGED_RETRY_S": 1.0, "_LONGEST_REST_S": 8.0, "_PATIENCE_S": 1.0, "_SILENCE_S": 4.0},
     "sink.takings": {"SHORTEST_RETENTION_S": 10.0},
     "sink.worker_lane": {
         "_FIRST_OFFSETS": 8,
@@ -144,9 +145,13 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
         "_SHORT_S": 0.5,
         "_LONG_S": 2.0,
         "_REST_S": 1.0,
+        "_LONGEST_REST_S": 8.0,
     },
     "controller.keeper": {"_LOOK_S": 15.0},
-    "controller.wiring": {"MergeRules": lambda **_: _MERGE_RULES},
+    "controller.wiring": {
+        "MergeRules": lambda **_: _MERGE_RULES,
+        "PipelinePolicy": functools.partial(PipelinePolicy, parallel_scans=2),
+    },
     "controller.watch": {"_RETRY_S": 1.0},
     "controller.tasks": {"_LONGEST_REST_S": 5.0},
     "controller.runs": {"_ANSWER_POLL_S": 0.5},

@@ -129,6 +129,8 @@ class Plan:
     lost: float = 0.0
     twins: bool = False
     blind: float = 0.0
+    damage: float = 0.0
+    deny: float = 0.0
 
 
 @dataclass(slots=True)
@@ -268,6 +270,8 @@ class World:
             lost=some(0.02, 0.15),
             twins=rng.random() < 0.15,
             blind=some(0.1, 0.15),
+            damage=some(0.1, 0.2),
+            deny=some(0.05, 0.2),
         )
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
@@ -336,8 +340,10 @@ class World:
             life.network.weather = self.weather
             life.network.store_down_until = life.network.brokers_down_until = life.network.blind_until = 0.0
             self.runtime.resume(life.process)
+        self.cluster.denied.clear()
         for partition in self._partitions():
             partition.elect(partition.leader)
+            partition.bad.clear()
         for partition, txn, _ in self.open_txns:
             if txn in partition.open_txns:
                 partition.finish(txn, commit=False)
@@ -670,10 +676,27 @@ class World:
             if not partition.leaderless:
                 partition.delete_below(below)
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
+        if partitions and self._chance(plan.damage):
+            self._spoil(rng.choice(partitions))
+
+    def _spoil(self, partition: Partition) -> None:
+        """A record can't be decoded for a while, or until it is compacted away."""
+        rng = self.random
+        offset, seconds = rng.randint(partition.start, partition.end), rng.choice((3, 20, 60)) * rng.random()
+        self.say(f"{partition.topic_id[-2:]}-{partition.number} can't be decoded at {offset} for {seconds:.1f} s")
+        self._count("damage")
+        partition.bad.add(offset)
+        self.runtime.at(self.runtime.now + seconds, lambda: partition.bad.discard(offset))
 
     def _trouble_with_topics(self) -> None:
         plan, rng = self.plan, self.random
         names = sorted(self.cluster.topics)
+        if names and self._chance(plan.deny):
+            name, seconds = rng.choice(names), rng.choice((3, 20, 60)) * rng.random()
+            self.say(f"nobody may read topic {name} for {seconds:.1f} s")
+            self._count("denied")
+            self.cluster.denied.add(name)
+            self.runtime.at(self.runtime.now + seconds, lambda: self.cluster.denied.discard(name))
         if names and self._chance(plan.recreate):
             name = rng.choice(names)
             self.say(f"topic {name} is recreated")

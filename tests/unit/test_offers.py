@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from chains import OPENING, PAIR, key, topic
-from doubles import Event, MemoryStore, ScriptedSource, StandInCluster
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
 from golden.encrypted import KEY_TEXT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import KeyRing
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store.base import StoreTransientError
-from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, put_offer, read_range
+from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, UnreadableError, put_offer, read_range
 from sink.source.fetched import FaultKind, FetchFault
 from sink.transcode.reference import ReferenceTranscoder
 from spark_jobs.catch_up_plan import Offered, Pace, building, offered, what_is_left
@@ -538,6 +539,64 @@ def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
     with pytest.raises(TopicGoneError):
         read(bench, 0, 100, log=gone)
     assert offers(bench.store) == []
+
+
+def partly_spoilt(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A log of a hundred records of which those from offset 50 on can't be decoded."""
+    log = Log(offsets=list(range(100)), end=100)
+    plain = log.answer
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        log.spoilt = source.positions.get(T0, 0) + 4 > 50
+        return plain(source)
+
+    monkeypatch.setattr(log, "answer", answer)
+    return log
+
+
+def test_a_damaged_range_is_given_back_and_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a second try: others are to be read. It says where, across processes too; what was stored is deleted."""
+    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.05)
+    bench.claim()
+    with pytest.raises(UnreadableError, match=r"t-0, offsets 0 to 100: topic t, .*batch at offset 48.*CRC") as told:
+        read(bench, 0, 100, log=partly_spoilt(monkeypatch), object_size=50, give_up_s=60.0)
+    assert told.value.at == 48
+    again = pickle.loads(pickle.dumps(told.value))
+    assert (str(again), again.at) == (str(told.value), 48)
+    stored = {name for operation, name in bench.store.log if operation == "put" and name.endswith(".avro")}
+    assert stored
+    assert not stored & bench.store.objects.keys()
+
+
+def test_what_may_not_be_read_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody gets rights within minutes, and a worker that waits for them reads nothing else."""
+    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.05)
+    bench.claim()
+    denied = FetchFault(topic="t", partition=0, kind=FaultKind.UNAUTHORIZED, detail="not allowed", at=0.0)
+    log = Log(offsets=list(range(100)), end=100, faults=[denied] * 9)
+    with pytest.raises(UnreadableError, match="t-0: not allowed") as told:
+        read(bench, 0, 100, log=log, give_up_s=60.0)
+    assert told.value.at is None
+
+
+def test_what_can_t_be_deleted_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is the one that the range was not read for. What a put may have stored is named, too."""
+    bench.claim()
+
+    def lost(operation: str, name: str) -> Exception | None:
+        failing = (operation == "put" and name.endswith(".avro")) or operation == "delete"
+        return StoreTransientError(f"503 to a {operation}") if failing else None
+
+    monkeypatch.setattr(bench.store, "after", lost)
+    monkeypatch.setattr(bench.store, "before", lambda operation, _: lost(operation, "") and StoreTransientError("no"))
+    with capture_logs() as logs, pytest.raises(StoreTransientError, match="503 to a put"):
+        read(bench, 0, 100)
+    (line,) = (line for line in logs if "stays until its generation is cleared" in line["event"])
+    assert (line["objects"], line["error"]) == (1, "no")
+    monkeypatch.setattr(bench.store, "before", no_fault)
+    with pytest.raises(StoreTransientError, match="503 to a put"):
+        read(bench, 0, 100)
+    assert len([name for name in bench.store.objects if name.endswith(".avro")]) == 1, "that of the first"
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

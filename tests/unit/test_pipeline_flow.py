@@ -430,6 +430,41 @@ def test_a_bad_batch_stops_its_partition_alone(bench: Bench) -> None:
     assert pipeline.report().error is None
 
 
+def test_a_bad_batch_in_a_base_is_read_once_and_then_begun_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed of the attempt does not count; the chain takes what follows, each record counts once."""
+    monkeypatch.setattr("sink.base.DAMAGED_RETRY_S", 0.1)
+    bench.log.append(*range(40))
+    plain = bench.log.answer
+    spoilt = threading.Event()
+    spoilt.set()
+    fetched_at: list[int] = []
+
+    def answer(source: ScriptedSource) -> list[Event]:
+        at = source.positions.get(T0)
+        if at is None or source is bench.log.sources[0]:
+            return plain(source)
+        fetched_at.append(at)
+        time.sleep(0.03)  # so that there are commits in between
+        bench.log.spoilt = spoilt.is_set() and at + 4 > 30
+        try:
+            return plain(source)
+        finally:
+            bench.log.spoilt = False
+
+    bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
+    pipeline = bench.start()
+    state = bench.until(lambda state: key() in state.positions and len(state.positions[key()].base.void) >= 3)
+    assert [at for at in fetched_at if at < 28] == list(range(0, 28, 4)), "what lies below was read once"
+    assert any(part.scan == 1 for item in state.objects.values() for part in item.parts)
+    assert bench.stored(state) == []
+    assert "record batch at offset 28" in pipeline.report().trouble[0]
+    spoilt.clear()
+    state = bench.until(through(40))
+    assert bench.stored(state) == list(range(40))
+    assert state.positions[key()].base.done == ((0, 40),)
+    assert pipeline.report().trouble == ()
+
+
 def test_a_failure_is_told_when_nothing_is_under_way_any_more(bench: Bench) -> None:
     """Who starts anew from the chain must not meet a commit that lands afterwards."""
     bench.log.append(*range(5))

@@ -246,6 +246,48 @@ def test_giving_up_nothing_changes_nothing() -> None:
     assert it.base == before
 
 
+def test_what_is_damaged_is_begun_with_until_it_is_read() -> None:
+    """Nothing is read in vain, each chunk is one attempt's, and the chunks cover all, whatever lies damaged."""
+    it = scan(10_000_000)
+    first = begin(it)
+    size = first.high - first.low
+    it.stop_at(9_950_000)
+    assert it.base.void == (1,)
+    second = begin(it)
+    assert (second.low, second.high, second.attempt) == (9_950_000, 10_000_000, 2)
+    it.stop_at(9_950_000)
+    assert begin(it).low == 9_950_000
+    it.stop_at(9_980_000)  # what lay below was mended, what lies there was not
+    assert (begin(it).low, it.stops) == (9_980_000, (9_950_000, 9_980_000))
+    assert it.finish(now=0.1)
+    assert (begin(it).low, it.stops) == (9_950_000, (9_950_000,))
+    assert it.finish(now=0.1)
+    below = begin(it)
+    assert (below.low, below.high) == (9_950_000 - size, 9_950_000), "what was read at once, being little, says nothing"
+    assert it.stops == ()
+    assert it.finish(now=0.1)
+    assert it.base.done == ((9_950_000 - size, 10_000_000),)
+    assert it.base.void == (1, 2, 3)
+
+
+def test_what_was_damaged_in_one_replica_is_begun_with_in_the_next() -> None:
+    """Replicas mostly are the same; if this one is sound, nothing is lost by it."""
+    it = scan(10_000_000)
+    begin(it)
+    it.stop_at(9_950_000)
+    it.start_again(leader=2, epoch=-1, start=0)
+    assert begin(it).low == 9_950_000
+
+
+def test_a_range_that_others_read_begins_where_they_were_stopped() -> None:
+    """And what is taken is over."""
+    it = scan(100)
+    it.stop_at(60)
+    assert (it.lowest(100, 70), it.lowest(60, 70), it.lowest(90, 20)) == (60, 0, 70)
+    it.accept(60, at=1)
+    assert it.stops == ()
+
+
 @pytest.mark.parametrize(("retention", "limit"), [(86_400.0, 60.0), (100.0, 25.0), (1.0, 0.25)])
 def test_how_long_a_chunk_may_take(retention: float, limit: float) -> None:
     """A quarter of the time that tombstones are promised, at most a minute."""
@@ -333,6 +375,9 @@ def fault(it: BaseScan, kind: str) -> BaseScan:
         return scan(0, base=it.base, limit_s=RETENTION / 4)
     if kind == "leader":
         it.start_again(leader=it.base.leader + 1, epoch=-1, start=0)
+    elif kind == "damage":
+        assert it.chunk is not None
+        it.stop_at((it.chunk.low + it.chunk.high) // 2)
     else:
         it.give_up()
     return it
@@ -355,7 +400,7 @@ EVENTS = st.lists(
 @given(
     before=st.lists(st.tuples(KEYS, st.booleans()), min_size=1, max_size=30),
     between=st.lists(EVENTS, min_size=20, max_size=150),
-    faults=st.lists(st.sampled_from(["", "", "restart", "leader", "give up"]), max_size=8),
+    faults=st.lists(st.sampled_from(["", "", "restart", "leader", "give up", "damage"]), max_size=8),
 )
 def test_no_deleted_key_comes_back(
     before: list[tuple[str, bool]], between: list[list[Event]], faults: list[str]

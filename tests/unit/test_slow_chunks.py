@@ -99,7 +99,7 @@ def test_a_chunk_that_is_always_too_slow_never_counts(monkeypatch: pytest.Monkey
     assert "scan.rate_limit" in trouble
     assert slow.now - 100.0 >= 12 * LIMIT_S, "each try takes its time: no busy loop"
     before, tried = slow.now, slow.scan.base.attempts
-    slow.run(lambda: slow.now > before + 7200)
+    slow.run(lambda: slow.now > before + 7200, steps=200_000)
     assert 7 <= slow.scan.base.attempts - tried <= 40, "they become rarer: the chain keeps the number of each"
     slow.response_s = 0.01
     slow.run(lambda: slow.scan.base.complete)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -16,7 +18,7 @@ from backup_avro.errors import TransientError
 from backup_avro.fold import Generation
 from sink import clock
 from sink.object_store.base import StoreTransientError
-from sink.offers import RangeRead, RangeTask, TopicGoneError, read_range
+from sink.offers import RangeRead, RangeTask, TopicGoneError, UnreadableError, read_range
 from sink.source.fetched import FaultKind, FetchFault
 from sink.transcode.reference import ReferenceTranscoder
 
@@ -154,6 +156,56 @@ def test_what_could_not_be_read_is_handed_out_again_with_all_below(bench: Bench,
     assert bench.stored(state) == list(range(100))
     assert objects(bench) == state.objects.keys()
     assert not pipeline.report().trouble
+
+
+def test_what_is_damaged_is_begun_with_and_alone(bench: Bench, crew: Crew) -> None:
+    """So nothing is read in vain before it fails again, and nothing below it. Once it is read, all goes on."""
+    pipeline = bench.start()
+    crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
+    crew.fail(70, UnreadableError("bad", at=90))
+    crew.wants((90, 100), (60, 90), (30, 60), (0, 30))
+    crew.fail(90, UnreadableError("bad", at=90))
+    crew.wants((90, 100))
+    assert "trying again: bad" in " ".join(pipeline.report().trouble)
+    crew.read(90)
+    crew.wants((60, 90), (30, 60), (0, 30))
+    for low in (60, 30, 0):
+        crew.read(low)
+    state = bench.until(through(100))
+    assert bench.stored(state) == list(range(100))
+    assert objects(bench) == state.objects.keys()
+
+
+def test_what_fails_again_and_again_is_tried_ever_more_rarely(
+    bench: Bench, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rests double, up to the longest one; a new leader is tried at once."""
+    monkeypatch.setattr("sink.worker_lane._LONGEST_REST_S", 0.4)
+    bench.start()
+    times = []
+    for _ in range(6):
+        bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
+        times.append(clock.now())
+        crew.fail(70, TransientError("no answer"))
+    rests = [after - before for before, after in itertools.pairwise(times)]
+    assert rests[0] < 0.3
+    assert min(rests[3:]) >= 0.4
+    bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
+    monkeypatch.setattr("sink.worker_lane._LONGEST_REST_S", 600.0)
+    monkeypatch.setattr("sink.worker_lane._REST_S", 60.0)
+    crew.fail(70, TransientError("no answer"))
+    time.sleep(0.2)
+    assert not any(not future.cancelled() and task.low == 70 for task, future in crew.waiting)
+    with bench.log.lock:
+        bench.log.leader = 2
+        for source in bench.log.sources:
+            source.leader[T0] = 2
+        bench.log.faults.append(
+            FetchFault(
+                topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
+            )
+        )
+    crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
 
 
 def test_what_a_dead_store_keeps_is_no_reason_to_stop(
@@ -304,10 +356,10 @@ def test_ranges_grow_while_they_are_short_and_shrink_when_long(
     crew.wants((41, 45), (37, 41))
 
 
-def test_many_partitions_take_turns() -> None:
-    """A large one is no reason for the others to wait."""
-    bench = Bench(cluster=StandInCluster(topics={"t": topic(partitions=3)}))
+def of_three(bench: Bench) -> Crew:
+    """Workers for a pipeline on a topic of three large partitions alike."""
     crew = bench.workers = Crew(bench)
+    bench.cluster = StandInCluster(topics={"t": topic(partitions=3)})
     bench.log.append(*range(1000))
     bench.log.quiet = True
     opened = bench.log.open
@@ -320,10 +372,50 @@ def test_many_partitions_take_turns() -> None:
         return source
 
     bench.log.open = open_for_three  # type: ignore[method-assign,assignment]  # three partitions alike
-    pipeline = bench.start()
-    try:
-        bench.until(lambda _: len(crew.waiting) == 4)
-        assert sorted(task.key.partition for task, _ in crew.waiting[:3]) == [0, 1, 2]
-    finally:
+    return crew
+
+
+@pytest.fixture
+def wide() -> Iterator[Bench]:
+    """A pipeline on three partitions."""
+    it = Bench()
+    yield it
+    it.abort.set()
+    for pipeline in it.started:
         pipeline.drain()
         assert pipeline.join(5)
+
+
+def test_many_partitions_take_turns(wide: Bench) -> None:
+    """A large one is no reason for the others to wait."""
+    crew = of_three(wide)
+    wide.start()
+    wide.until(lambda _: len(crew.waiting) == 4)
+    assert sorted(task.key.partition for task, _ in crew.waiting[:3]) == [0, 1, 2]
+
+
+def test_a_partition_that_can_t_be_read_comes_last(wide: Bench) -> None:
+    """It has nothing under way, as ever; the others, which can be read, get the workers all the same."""
+    crew = of_three(wide)
+    wide.start()
+    wide.until(lambda _: len(crew.waiting) == 4)
+
+    def fail(partition: int) -> None:
+        with crew.lock:
+            for task, future in crew.waiting:
+                if task.key.partition == partition and future.set_running_or_notify_cancel():
+                    future.set_exception(TransientError("no leader"))
+            crew.waiting = [item for item in crew.waiting if item[0].key.partition != partition]
+
+    def given() -> list[int]:
+        with crew.lock:
+            return [task.key.partition for task, future in crew.waiting if not future.cancelled()]
+
+    fail(0)
+    wide.until(lambda _: len(given()) == 4)
+    time.sleep(0.2)
+    assert 0 not in given(), "its rest is over, and there are others to read"
+    fail(1)
+    wide.until(lambda _: given() == [2] * 4)
+    fail(2)
+    wide.until(lambda _: len(given()) == 4 and {0, 1} <= set(given()))
