@@ -359,13 +359,23 @@ class Judge:
             for record, confirmed in watched.items():
                 if confirmed and (record.key not in newest or newest[record.key].offset < record.offset):
                     newest[record.key] = record
-            held: set[Record] = set()
-            for state in live:
-                if key in state.positions and state.usable(key):
-                    held.update(self._held(state, key))
-            missing = set(newest.values()) - held
+            holders = [state for state in live if key in state.positions and state.usable(key)]
+            held = {state.number: self._held(state, key) for state in holders}
+            missing = set(newest.values()).difference(*held.values())
+            missing -= {one for one in missing for state in holders if self._swept(one, key, state, held[state.number])}
             if missing:
                 raise ViolationError(f"confirmed records that were cut off are in no generation any more: {missing}")
+
+    def _swept(self, record: Record, key: PartitionKey, state: Generation, held: list[Record]) -> bool:
+        """Whether a generation of the history that was cut off has let a tombstone go, after all that it deletes."""
+        epoch = state.positions[key].epoch
+        _, end = self.cluster.partitions[key.topic_id, key.partition].end_of_epoch(epoch)
+        return (
+            record.value is None
+            and end <= record.offset < state.horizons.get(key, 0)
+            and record.epoch <= epoch
+            and not any(one.key == record.key and one.offset <= record.offset for one in held)
+        )
 
     def _held(self, state: Generation, key: PartitionKey) -> list[Record]:
         return [record for item, part in state.live_parts() if part.key == key for record in self._decode(item, part)]
