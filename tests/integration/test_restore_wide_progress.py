@@ -13,10 +13,10 @@ from spark_jobs.restore_target import Target
 
 pytestmark = pytest.mark.integration
 
-_PARTITIONS = 100_000
+_PARTITIONS = 110_000
 
 
-def test_a_record_about_a_hundred_thousand_partitions(kafka: KafkaServer, topic_name: str) -> None:
+def test_a_record_about_more_than_a_hundred_thousand_partitions(kafka: KafkaServer, topic_name: str) -> None:
     """It is committed and read back after the topic was given room, be it new or of an earlier release.
 
     It is larger than the segments are that the topic is created with, and than what consumers ask for by default.
