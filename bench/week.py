@@ -28,6 +28,7 @@ from sink.commit import Committer, Draft, complete_entry
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
 from sink.roll import Roller
+from sink.topics import GuardedTopics
 from sink.transcode.segment import Segment
 
 _PAIR, _TOPICS, _EVERY = "week", 10, 8
@@ -40,9 +41,9 @@ _BILLED_AS_PUT = ("put", "list")
 class _Cluster:
     """Topics that never change."""
 
-    def guarded(self) -> Sequence[Topic]:
+    def guarded(self) -> GuardedTopics:
         """Not asked for."""
-        return ()
+        return GuardedTopics(topics=())
 
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Each name is its id."""

@@ -2,56 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
 from backup_avro.chain import GroupOffset, PartitionKey, Topic
 from backup_avro.coverage import Guarded
+from backup_avro.fold import Generation
 from controller.config import Config
-from sink.source.cluster import ClusterAdmin
+from sink.source.cluster import ClusterAdmin, TopicInfo
+from sink.source.errors import ClusterDeniedError
 from sink.source.groups import MOST
+from sink.topics import Denied, GuardedTopics
 
 _LOG = structlog.get_logger()
 _NAMED = 10
 
 
 class GuardedCluster:
-    """Implements `sink.topics.Cluster` for one configuration. Names each missing topic once."""
+    """Implements `sink.topics.Cluster` for one configuration. Names each missing and each denied topic once."""
 
     def __init__(self, admin: ClusterAdmin, config: Config) -> None:
         self._admin = admin
         self._config = config
         self._missing: frozenset[str] = frozenset()
+        self._denied: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()
 
-    def guarded(self) -> Sequence[Topic]:
-        """Return the guarded topics that exist now, with their configuration."""
+    def guarded(self) -> GuardedTopics:
+        """Return the guarded topics that exist now, with their configuration, and those that are denied.
+
+        Raises ClusterDeniedError if all are.
+        """
         topics = self._config.topics
-        found = [
-            info for info in self._admin.topics(topics.include, topics.expressions) if self._config.guards(info.name)
-        ]
-        missing = frozenset(topics.include) - {info.name for info in found}
+        undescribed: dict[str, ClusterDeniedError] = {}
+        unconfigured: dict[str, ClusterDeniedError] = {}
+        described = self._admin.topics(topics.include, topics.expressions, denied=undescribed)
+        found = [info for info in described if self._config.guards(info.name)]
+        undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
+        self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
+        configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
+        denied = undescribed | unconfigured
+        if denied and not configs:
+            raise denied[min(denied)]
+        self._tell_denied(denied)
+        infos = {info.name: info for info in found}
+        return GuardedTopics(
+            topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in unconfigured),
+            denied=tuple(
+                Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in infos else None)
+                for name, error in sorted(denied.items())
+            ),
+        )
+
+    def _tell_missing(self, missing: frozenset[str]) -> None:
         for name in sorted(missing - self._missing):
             _LOG.warning("a topic of topics.include does not exist; waiting for it", topic=name)
         for name in sorted(self._missing - missing):
             _LOG.info("a missing topic is there now", topic=name)
         self._missing = missing
-        configs = self._admin.config([info.name for info in found]) if found else {}
-        return [
-            Topic(
-                name=info.name,
-                topic_id=info.topic_id,
-                partitions=len(info.partitions),
-                replication_factor=info.replication_factor,
-                config=configs.get(info.name, {}),
-            )
-            for info in found
-        ]
+
+    def _tell_denied(self, denied: Mapping[str, ClusterDeniedError]) -> None:
+        for name, error in sorted(denied.items()):
+            if name not in self._denied:
+                _LOG.warning(
+                    "a guarded topic may not be seen; what is stored of it stays, and no generation becomes complete",
+                    topic=name,
+                    error=str(error.args[0]),
+                    remedy=error.remedy,
+                )
+        for name in sorted(self._denied - denied.keys()):
+            _LOG.info("a guarded topic is denied no longer", topic=name)
+        self._denied = frozenset(denied)
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the present topic id of each name that exists."""
-        return {info.name: info.topic_id for info in self._admin.topics(names)}
+        """Return the present topic id of each name that exists and may be described."""
+        return {info.name: info.topic_id for info in self._admin.topics(names, denied={})}
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
@@ -96,6 +122,22 @@ class GuardedCluster:
         )
 
 
-def as_guarded(cluster_id: str, topics: Sequence[Topic]) -> Guarded:
-    """Return what the rules need to know of the guarded topics."""
-    return Guarded(cluster_id=cluster_id, topics={topic.topic_id: (topic.name, topic.partitions) for topic in topics})
+def _topic(info: TopicInfo, config: dict[str, str]) -> Topic:
+    return Topic(
+        name=info.name,
+        topic_id=info.topic_id,
+        partitions=len(info.partitions),
+        replication_factor=info.replication_factor,
+        config=config,
+    )
+
+
+def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Generation]) -> Guarded:
+    """Return what the rules need to know of the guarded topics, of those that are denied what `generations` know."""
+    described = [*found.topics, *(one.topic for one in found.denied if one.topic is not None)]
+    guarded = Guarded(
+        cluster_id=cluster_id,
+        topics={topic.topic_id: (topic.name, topic.partitions) for topic in described},
+        denied=frozenset(one.name for one in found.denied),
+    )
+    return guarded.with_unseen(frozenset(one.name for one in found.denied if one.topic is None), generations)

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from backup_avro.chain import Clearing, Topic
+from backup_avro.chain import Clearing
 from backup_avro.coordination import CoordinationMessage, Event, Position
 from backup_avro.coverage import Guarded
 from backup_avro.errors import ExitCode, RefusedError, TransientError
@@ -57,6 +57,7 @@ from sink.confirm import Loss
 from sink.meters import NOBODY, Meters
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
+from sink.topics import GuardedTopics
 from sink.transcode.choice import best_transcoder
 from sink.worker import Workers
 
@@ -144,7 +145,7 @@ class Instance:
         self._surveyor = Surveyor(
             cluster=parts.cluster, interval_s=min(10.0, 2 * heartbeat_s), groups_interval_s=None, meters=meters
         )
-        self._topics: tuple[Topic, ...] | None = None
+        self._topics: GuardedTopics | None = None
         self._hints: frozenset[str] = frozenset()
         self._asking = Asking()
         self._heartbeat_mono = 0.0
@@ -189,7 +190,7 @@ class Instance:
         self._ticked = time.monotonic()
         survey = self._surveyor.take()
         if survey is not None:
-            self._topics = tuple(survey.topics)
+            self._topics = survey.found
         self._mind_hints()
         view = self._watch.view
         # Before it takes a chain over, it knows whether that is still the one that was published.
@@ -239,7 +240,7 @@ class Instance:
             started_mono=self._started,
             generations=view.generations,
             newest=view.newest,
-            guarded=self._guarded(),
+            guarded=self._guarded(view),
             peer=Peer(
                 instance=peer.instance,
                 heard_mono=peer.heard_mono,
@@ -252,7 +253,7 @@ class Instance:
             tasks=self._board.under_way(view.began_mono),
             resting=self._board.resting(),
             asked_mono=self._asking.since(),
-            topicless=self._topics == () and self._surveyor.trouble is None,
+            topicless=self._topics is not None and not self._topics.topics and self._surveyor.trouble is None,
             releases=view.releases,
             pause=view.pause,
             damaged=frozenset(view.damaged),
@@ -260,10 +261,10 @@ class Instance:
             held=frozenset(known if self._keeper.held is None else self._keeper.held),
         )
 
-    def _guarded(self) -> Guarded | None:
-        if self._topics is None or self._surveyor.trouble is not None or not self._topics:
+    def _guarded(self, view: StoreView) -> Guarded | None:
+        if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:
             return None
-        return as_guarded(self._parts.identity.cluster_id, self._topics)
+        return as_guarded(self._parts.identity.cluster_id, self._topics, view.generations)
 
     # --- apply and execute ------------------------------------------------------------------------------------------
 
@@ -475,6 +476,14 @@ class Instance:
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
+    def _failing(self) -> tuple[str, ...]:
+        """Return what fails, and the rights on single topics that are missing where no pipeline tells of them."""
+        failing = self._board.failing()
+        denied = None if self._topics is None or self._surveyor.trouble is not None else self._topics.trouble
+        if denied is None or any(denied in report.trouble for report in self._runs.reports()):
+            return failing
+        return (denied, *failing)
+
     def _publish(self, event: Event, **fields: Any) -> None:  # noqa: ANN401 (fields of the message)
         self._parts.coordination.publish(event, at=now_ms(self._parts.store), **fields)
 
@@ -517,7 +526,7 @@ class Instance:
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
         details |= losses.details(self._tasks.uncovered)
-        failing = self._board.failing()
+        failing = self._failing()
         if failing:
             details["failing"] = "; ".join(failing)
         return {
@@ -559,7 +568,7 @@ class Instance:
             self._stored_sight(view, at),
             heard=self._parts.bulletin.latest().values(),
             own=own,
-            guarded=None if topics is None else as_guarded(identity.cluster_id, topics),
+            guarded=None if topics is None else as_guarded(identity.cluster_id, topics, view.generations),
         )
 
     def health(self) -> Health:
@@ -578,7 +587,7 @@ class Instance:
             brokers=self._surveyor.trouble,
             rolled_back=tuple(map(str, self._heads.lost)),
             lost_objects=losses.sentences(self._tasks.uncovered),
-            failing=self._board.failing(),
+            failing=self._failing(),
             disagrees=self._dispute,
             pause=self._pause(),
             pipelines=tuple(map(pipeline_state, reports)),

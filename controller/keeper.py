@@ -215,5 +215,5 @@ def _unprovable(request: Request, state: Generation, guarded: Guarded | None) ->
     return sorted(
         key
         for key, offset in request.cut.items()
-        if offset > 0 and state.positions[key].epoch >= 0 and not guarded.has(key)
+        if offset > 0 and state.positions[key].epoch >= 0 and guarded.lacks(key, request.topics.get(key.topic_id))
     )

@@ -200,9 +200,10 @@ def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> Brokers
 
 
 def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:
-    """Return where the logs end, by topic name and partition. Raises errors of the cluster."""
+    """Return where the logs end, by topic name and partition, but for unseen topics. Raises errors of the cluster."""
+    seen = (topic for topic_id, topic in guarded.topics.items() if topic_id not in guarded.unseen)
     wanted: dict[tuple[str, int], str | int] = {
-        (name, number): LATEST for name, count in guarded.topics.values() for number in range(count)
+        (name, number): LATEST for name, count in seen for number in range(count)
     }
     if not wanted:
         return {}

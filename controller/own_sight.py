@@ -50,6 +50,6 @@ def own_sight(
     listener.take(own)
     brokers = None
     if guarded is not None:
-        names = {name for name, _ in guarded.topics.values()}
-        brokers = Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - names)))
+        missing = frozenset(config.topics.include) - {name for name, _ in guarded.topics.values()} - guarded.denied
+        brokers = Brokers(guarded=guarded, missing=tuple(sorted(missing)))
     return replace(stored, voices=listener.voices(), requests=listener.requests(), brokers=brokers)

@@ -174,7 +174,8 @@ class Tasks:
 
     def _guarded(self, generations: Iterable[Generation]) -> Guarded:
         """Return what the cluster has now of what is guarded, of these generations' topics all that they have read."""
-        return as_guarded(self._identity.cluster_id, self._cluster.guarded()).with_all_of(generations)
+        known = list(generations)
+        return as_guarded(self._identity.cluster_id, self._cluster.guarded(), known).with_all_of(known)
 
     def _reader(self) -> ChainReader:
         return ChainReader(self._store, self._identity.pair)

@@ -25,6 +25,7 @@ from sink.encryption.objects import new_seal
 from sink.meters import NOBODY, Meters, Target
 from sink.object_store.base import ObjectStore, StoreTransientError, put_new
 from sink.roll import Assembly
+from sink.source.errors import ClusterAuthenticationError
 from sink.topics import Cluster
 
 _LOG = structlog.get_logger()
@@ -74,7 +75,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What became of a draft: the entry, and the topic ids that were no longer there and were left out."""
+    """What became of a draft: the entry, and the topic ids that were left out.
+
+    Those were no longer there, or nobody may say whether they are.
+    """
 
     entry: Entry
     lost_topics: frozenset[str]
@@ -256,12 +260,17 @@ class Committer:
                 return done
 
     def _lost(self, names: dict[str, str]) -> frozenset[str]:
-        """Return the topic ids that are not what their names stand for any more."""
+        """Return the topic ids that are not what their names stand for any more, or may not be described.
+
+        What was read of the latter may be of another topic that came to the name, so it is not named either. A login
+        that is refused is tried again like all else: one broker may refuse it alone, and the fetch finds out whether
+        any takes it.
+        """
         told = False
         while True:
             try:
                 present = self._cluster.topic_ids(tuple(names.values()))
-            except TransientError as error:
+            except (TransientError, ClusterAuthenticationError) as error:
                 if not told:
                     _LOG.warning("cannot check topic ids before the commit, trying until it works", error=str(error))
                 told = True

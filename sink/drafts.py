@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from backup_avro import layout
@@ -22,7 +22,10 @@ _HEAD_FRESH_MS = 10_000
 
 
 class Drafter:
-    """Knows what the chain has and what it lacks. Used from the pipeline's thread."""
+    """Knows what the chain has and what it lacks. Used from the pipeline's thread.
+
+    `guarded` are the topics that are there as of the last survey, and those that were denied as they were known.
+    """
 
     def __init__(self, board: Board, state: Generation, *, max_objects: int, flush_interval_s: float) -> None:
         self._board = board
@@ -31,19 +34,26 @@ class Drafter:
         self._marks = Marks(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
         self._news: dict[str, Topic] = {}
+        self.guarded: tuple[Topic, ...] = ()
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
         self._groups_seen = self._groups
 
     def survey(self, survey: Survey) -> list[Topic]:
         """Take a survey; return the topics that are gone since the last one."""
-        present = {topic.topic_id: topic for topic in survey.topics}
+        present = survey.found.with_known(self._topics)
         gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
-        for topic in [*survey.topics, *(replace(topic, removed=True) for topic in gone)]:
+        for topic in [*present.values(), *(replace(topic, removed=True) for topic in gone)]:
             if self._topics.get(topic.topic_id) != topic:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
+        self.guarded = tuple(present.values())
         if survey.groups is not None:
-            self._groups_seen = self._still_known(survey.groups) | {
+            kept = self._on_unasked(present.keys() - {topic.topic_id for topic in survey.found.topics}, survey.groups)
+            answered = self._still_known(survey.groups) | {
                 name: offsets for name, offsets in survey.groups.items() if offsets
+            }
+            self._groups_seen = answered | {
+                name: (*(one for one in answered.get(name, ()) if one not in offsets), *offsets)
+                for name, offsets in kept.items()
             }
         for track in self._board.tracks.values():
             if track.key.topic_id in present:
@@ -58,6 +68,20 @@ class Drafter:
             for name, offsets in self._groups_seen.items()
             if (groups[name] is None if name in groups else not all_listed)
         }
+
+    def _on_unasked(
+        self, topic_ids: Collection[str], groups: Mapping[str, tuple[GroupOffset, ...] | None]
+    ) -> dict[str, tuple[GroupOffset, ...]]:
+        """Return what was known of groups on topics that are denied: nobody was asked for their offsets there.
+
+        There is none for a group that was left out for want of room.
+        """
+        found = {
+            name: tuple(one for one in offsets if one.key.topic_id in topic_ids)
+            for name, offsets in self._groups_seen.items()
+            if groups.get(name) != ()
+        }
+        return {name: offsets for name, offsets in found.items() if offsets}
 
     def mark(self) -> None:
         """Note where the logs end, about once a second. Before COMPLETE nothing can be restored as of then anyway."""

@@ -65,7 +65,7 @@ class Source(Protocol):
     def bounds(
         self, tps: Sequence[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, LogBounds], Mapping[TopicPartition, str]]:
-        """Return where logs begin and end and who leads; of those that no leader answers for, why."""
+        """Return where logs begin and end and who leads; why nothing is known of those without a leader or a right."""
         ...
 
     def known_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:

@@ -53,6 +53,7 @@ _IDLE_POLL_S = 0.2
 _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
 _NOT_READ = "not read"
+_DENIED = "denied"
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
 
@@ -111,7 +112,7 @@ class PipelineReport:
     held: tuple[TopicPartition, ...]
     error: Exception | None
     unread: int = 0
-    """Guarded partitions that no leader answers for."""
+    """Guarded partitions that no leader answers for, or that are denied."""
     held_bytes: int = 0
     """Bytes in memory between fetch and store, about."""
     memory_budget: int = 0
@@ -187,6 +188,7 @@ class Pipeline:
         self._brake = Brake(policy.memory_budget)
         self._flushed = time.monotonic()
         self._bytes = self._commits = 0
+        self._unbegun = 0
         self._clocks_disagree = False
         self._last_commit: float | None = None
         self._phase = Phase.STARTING
@@ -258,7 +260,7 @@ class Pipeline:
             trouble=tuple(trouble),
             held=held_back(self._board),
             error=error,
-            unread=self._newcomers.missing,
+            unread=self._newcomers.missing + self._unbegun,
             held_bytes=self._held,
             memory_budget=self._policy.memory_budget,
             waited_s=self._brake.waited_s(now),
@@ -438,13 +440,21 @@ class Pipeline:
         for topic in self._drafter.survey(survey):
             _LOG.warning("topic is gone, its backup is kept", topic=topic.name, topic_id=topic.topic_id)
             self._forget(topic.topic_id)
+        begun = {topic.name for topic in self._drafter.guarded}
+        denied = [one.topic for one in survey.found.denied if one.name not in begun]
+        self._unbegun = sum(1 if topic is None else topic.partitions for topic in denied)  # it has one at least
+        trouble = survey.found.trouble
+        if trouble is None:
+            self._board.well(_DENIED)
+        else:
+            self._board.say(_DENIED, trouble)
         for track in self._board.tracks.values():  # its topic's configuration may be another one now
             promise = promise_of(track.retention_s, self._policy.chunk_ceiling_s)
             track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
         self._newcomers.want(
             {
                 TopicPartition(topic.name, n): topic
-                for topic in survey.topics
+                for topic in self._drafter.guarded
                 for n in range(topic.partitions)
                 if TopicPartition(topic.name, n) not in self._board.tracks
             }

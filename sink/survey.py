@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 
-from backup_avro.chain import GroupOffset, Topic
+from backup_avro.chain import GroupOffset
 from backup_avro.errors import TandemError
 from sink.meters import NOBODY, Meters
-from sink.topics import Cluster
+from sink.topics import Cluster, GuardedTopics
 
 _LOG = structlog.get_logger()
 _RETRY_S = 1.0
@@ -22,7 +22,7 @@ _RETRY_S = 1.0
 class Survey:
     """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group."""
 
-    topics: Sequence[Topic]
+    found: GuardedTopics
     groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
 
 
@@ -83,13 +83,13 @@ class Surveyor:
                 self._stopped.wait(min(_RETRY_S, self._interval_s))  # many partitions asking for a hurry are one survey
 
     def _once(self) -> None:
-        topics = self._cluster.guarded()
+        found = self._cluster.guarded()
         groups: dict[str, tuple[GroupOffset, ...] | None] | None = None
         if self._groups_interval_s is not None and time.monotonic() >= self._groups_at:
             try:
                 groups = {
                     name: None if offsets is None else tuple(offsets)
-                    for name, offsets in self._cluster.group_offsets(topics).items()
+                    for name, offsets in self._cluster.group_offsets(found.topics).items()
                 }
                 self._groups_at = time.monotonic() + self._groups_interval_s
             except TandemError as error:
@@ -97,4 +97,4 @@ class Surveyor:
         with self._lock:
             if groups is None and self._latest is not None:
                 groups = dict(self._latest.groups) if self._latest.groups is not None else None
-            self._latest = Survey(topics=topics, groups=groups)
+            self._latest = Survey(found=found, groups=groups)

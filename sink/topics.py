@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backup_avro.chain import GroupOffset, Topic, policies_in
 
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
 ANY_GROUP = "*"
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,15 +32,65 @@ class TopicFilter:
         return any(re.fullmatch(pattern, name) for pattern in self.patterns)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A guarded topic of which the cluster does not tell all, because a right is missing. `why` names the right.
+
+    `topic` is it without its configuration, which alone may not be seen; None if nothing may be, not even its id.
+    """
+
+    name: str
+    why: str
+    topic: Topic | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedTopics:
+    """What the cluster says of the guarded topics: those that exist, and those of which it does not tell all.
+
+    One that is denied may exist or not, so it is never taken for deleted: what was known of it stays true.
+    """
+
+    topics: tuple[Topic, ...]
+    denied: tuple[Denied, ...] = ()
+
+    @property
+    def trouble(self) -> str | None:
+        """Which rights are missing, for the first few topics; None if none is."""
+        if not self.denied:
+            return None
+        more = f"; and {len(self.denied) - _NAMED} more topics" if len(self.denied) > _NAMED else ""
+        return "; ".join(one.why for one in self.denied[:_NAMED]) + more
+
+    def with_known(self, known: Mapping[str, Topic]) -> dict[str, Topic]:
+        """Return, by id, the topics, and of those that are denied what was `known`, by id as well.
+
+        What was removed already is not among them, nor what has another id now.
+        """
+        found = {topic.topic_id: topic for topic in self.topics}
+        for one in self.denied:
+            for of, topic in known.items():
+                if topic.removed or topic.name != one.name:
+                    continue
+                if one.topic is None:
+                    found[of] = topic
+                elif one.topic.topic_id == of:
+                    found[of] = replace(one.topic, config=topic.config)
+        return found
+
+
 class Cluster(Protocol):
     """The admin view of the cluster that a pipeline needs. Raises TransientError and PermanentError."""
 
-    def guarded(self) -> Sequence[Topic]:
-        """Return the guarded topics that exist now, with their configuration."""
+    def guarded(self) -> GuardedTopics:
+        """Return the guarded topics that exist now, with their configuration, and those that are denied.
+
+        Raises ClusterDeniedError if all of them are.
+        """
         ...
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the present topic id of each name that exists."""
+        """Return the present topic id of each name that exists and may be described."""
         ...
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from backup_avro.chain import GroupOffset, Topic
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
 from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
+from sink.topics import Denied, GuardedTopics
 
 Fault = Callable[[str, str], Exception | None]
 Event = Fetched | AtHead | FetchFault
@@ -130,9 +131,14 @@ class MemoryStore:
 
 @dataclass
 class StandInCluster:
-    """A cluster whose topics the test changes. `hidden` topics are missing from answers about ids alone."""
+    """A cluster whose topics the test changes. `hidden` topics are missing from answers about ids alone.
+
+    What is `undescribed` may not be described, of what is `unconfigured` the configuration may not be.
+    """
 
     topics: dict[str, Topic] = field(default_factory=dict)
+    undescribed: set[str] = field(default_factory=set)
+    unconfigured: set[str] = field(default_factory=set)
     groups: dict[str, tuple[GroupOffset, ...]] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
     error: Exception | None = None
@@ -141,15 +147,27 @@ class StandInCluster:
         if self.error is not None:
             raise self.error
 
-    def guarded(self) -> Sequence[Topic]:
+    def guarded(self) -> GuardedTopics:
         """All topics."""
         self._answer()
-        return list(self.topics.values())
+        denied = self.undescribed | self.unconfigured
+        return GuardedTopics(
+            topics=tuple(topic for name, topic in self.topics.items() if name not in denied),
+            denied=tuple(
+                Denied(
+                    name=name,
+                    why=f"a right on {name} is missing (grant it)",
+                    topic=None if name in self.undescribed else replace(self.topics[name], config={}),
+                )
+                for name in sorted(denied)
+            ),
+        )
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
         """The ids of those that exist and are not hidden."""
         self._answer()
-        return {name: self.topics[name].topic_id for name in names if name in self.topics and name not in self.hidden}
+        unsaid = self.hidden | self.undescribed
+        return {name: self.topics[name].topic_id for name in names if name in self.topics and name not in unsaid}
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset]]:
         """What the test set."""

@@ -159,7 +159,7 @@ def judge(request: Request, state: Generation, guarded: Guarded | None) -> Judge
         if position is not None and state.usable(key) and position.offset >= offset:
             if position.offset > offset and state.number not in request.witnesses:
                 passed.append(request.name_of(key))
-        elif guarded is not None and not guarded.has(key):
+        elif guarded is not None and guarded.lacks(key, request.topics.get(key.topic_id)):
             return Judgement(
                 standing=Standing.LOST,
                 detail=f"{request.name_of(key)} was deleted, created anew or taken out of the configuration before all "

@@ -18,15 +18,36 @@ from backup_avro.fold import Generation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What the cluster has right now of what the pair guards: topic id to (name, number of partitions)."""
+    """What the cluster has right now of what the pair guards: topic id to (name, number of partitions).
+
+    `denied` are the names of topics of which it does not tell all, because a right is missing: nothing is COMPLETE
+    meanwhile. `unseen` are the ids that such names had, as far as not even the present id is told: they count as there.
+    """
 
     cluster_id: str
     topics: Mapping[str, tuple[str, int]]
+    denied: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
 
     def has(self, key: PartitionKey) -> bool:
-        """Whether the partition exists and is guarded, in the same life of the topic."""
+        """Whether the partition exists and is guarded, in the same life of the topic, or nobody may say."""
         topic = self.topics.get(key.topic_id)
-        return topic is not None and key.partition < topic[1]
+        return topic is not None and (key.partition < topic[1] or key.topic_id in self.unseen)
+
+    def lacks(self, key: PartitionKey, name: str | None) -> bool:
+        """Whether it is known that the partition, of a topic that was called `name`, is not there any more."""
+        return not self.has(key) and name not in self.denied
+
+    def with_unseen(self, names: Collection[str], generations: Iterable[Generation]) -> Guarded:
+        """Return the same with every topic that any of `generations` knows by one of `names`: it may still be there.
+
+        Those that were removed count as well: one that is guarded again has to be covered before it is let go of.
+        """
+        found: dict[str, tuple[str, int]] = {}
+        for topic in (topic for state in generations for topic in state.topics.values() if topic.name in names):
+            _, count = found.get(topic.topic_id, (topic.name, 0))
+            found[topic.topic_id] = (topic.name, max(count, topic.partitions))
+        return replace(self, topics=found | dict(self.topics), unseen=self.unseen.union(found)) if found else self
 
     def with_all_of(self, generations: Iterable[Generation]) -> Guarded:
         """Return the same with the partitions that any of `generations` has read of these topics.
@@ -150,11 +171,14 @@ def retained(generations: Iterable[Generation], *, now: int, count: int, age_ms:
 
 
 def unguarded(state: Generation, guarded: Guarded) -> tuple[Topic, ...]:
-    """Return the topics whose mark `removed` is not what the cluster says now, with the mark set right."""
+    """Return the topics whose mark `removed` is not what the cluster says now, with the mark set right.
+
+    Of what may not be described it says nothing.
+    """
     return tuple(
         replace(topic, removed=name not in guarded.topics)
         for name, topic in sorted(state.topics.items())
-        if topic.removed != (name not in guarded.topics)
+        if topic.removed != (name not in guarded.topics) and name not in guarded.unseen
     )
 
 
@@ -178,7 +202,7 @@ def obstacles(
 
     `cut` are shortfalls that are none: the brokers said that their logs were cut there, and that `mine` has the rest.
     """
-    found = []
+    found = [f"a right on topic {name} is missing" for name in sorted(guarded.denied)]
     for key in guarded.partitions():
         position = mine.positions.get(key)
         topic = guarded.topics[key.topic_id][0]

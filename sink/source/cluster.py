@@ -36,7 +36,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 
 from backup_avro.errors import ConfigError, TandemError
 from sink.source import admin_errors, client_config, left_behind, topic_id
-from sink.source.errors import ClusterTransientError, ClusterUnreachableError, UnknownTopicError
+from sink.source.errors import (
+    ClusterAuthenticationError,
+    ClusterDeniedError,
+    ClusterTransientError,
+    ClusterUnreachableError,
+    UnknownTopicError,
+)
 from sink.source.fetched import TopicPartition
 from sink.source.groups import MOST, GroupOffset, GroupOffsets, GroupRoom
 from sink.source.tokens import Tokens
@@ -146,7 +152,7 @@ class ClusterAdmin:
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
-        return self._cluster_id(self._deadline())
+        return self._again(self._cluster_id)
 
     def _cluster_id(self, deadline: float) -> str:
         found = self._call(
@@ -159,11 +165,14 @@ class ClusterAdmin:
         names: Iterable[str] = (),
         patterns: Iterable[str] = (),
         exclude: Iterable[str] = (),
+        *,
+        denied: dict[str, ClusterDeniedError] | None = None,
     ) -> list[TopicInfo]:
         """Return, sorted by name, the topics that are named or match a pattern, without those that match an exclusion.
 
         Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
-        named topic that does not exist is left out. Raises ConfigError for a bad expression.
+        named topic that does not exist is left out. Raises ConfigError for a bad expression. With `denied`, those that
+        may not be described are in there, by name, instead of being raised.
         """
         named = set(names)
         wanted = [_compiled(pattern) for pattern in patterns]
@@ -178,12 +187,17 @@ class ClusterAdmin:
                 )
                 candidates |= {name for name in listing.topics if any(one.fullmatch(name) for one in wanted)}
             names = sorted(name for name in candidates if not any(one.fullmatch(name) for one in unwanted))
-            found = [info for chunk in _chunks(names, _TOPICS_AT_ONCE) for info in self._described(chunk, deadline)]
+            if denied is not None:
+                denied.clear()  # of an answer that did not come whole
+            chunks = _chunks(names, _TOPICS_AT_ONCE)
+            found = [info for chunk in chunks for info in self._described(chunk, deadline, denied)]
             return [info for info in found if info.name in named or not info.internal]
 
         return self._again(ask)
 
-    def _described(self, names: Sequence[str], deadline: float) -> Iterator[TopicInfo]:
+    def _described(
+        self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
+    ) -> Iterator[TopicInfo]:
         futures = self._sync(
             "describe",
             f"{len(names)} topics",
@@ -193,6 +207,11 @@ class ClusterAdmin:
             try:
                 topic = self._result("describe", f"topic {name}", futures[name], deadline)
             except UnknownTopicError:
+                continue
+            except ClusterDeniedError as error:
+                if denied is None:
+                    raise
+                denied[name] = error
                 continue
             left_behind.let_go(topic)
             yield TopicInfo(
@@ -205,20 +224,34 @@ class ClusterAdmin:
                 internal=bool(topic.is_internal),
             )
 
-    def config(self, names: Iterable[str], *, defaults: Collection[str] = ALWAYS_RECORDED) -> dict[str, dict[str, str]]:
+    def config(
+        self,
+        names: Iterable[str],
+        *,
+        defaults: Collection[str] = ALWAYS_RECORDED,
+        denied: dict[str, ClusterDeniedError] | None = None,
+    ) -> dict[str, dict[str, str]]:
         """Return {topic: {key: value}}: what was set on the topic itself, and the `defaults` as they take effect.
 
-        Raises UnknownTopicError for a topic that does not exist.
+        Raises UnknownTopicError for a topic that does not exist. With `denied`, those whose configuration may not be
+        described are in there, by name, instead of being raised.
         """
         chunks = list(_chunks(sorted(set(names)), _TOPICS_AT_ONCE))
 
         def ask(deadline: float) -> dict[str, dict[str, str]]:
-            return {name: config for chunk in chunks for name, config in self._configs(chunk, deadline, defaults)}
+            if denied is not None:
+                denied.clear()  # of an answer that did not come whole
+            found = (item for chunk in chunks for item in self._configs(chunk, deadline, defaults, denied))
+            return dict(found)
 
         return self._again(ask)
 
     def _configs(
-        self, names: Sequence[str], deadline: float, defaults: Collection[str]
+        self,
+        names: Sequence[str],
+        deadline: float,
+        defaults: Collection[str],
+        denied: dict[str, ClusterDeniedError] | None,
     ) -> Iterator[tuple[str, dict[str, str]]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         futures = self._sync(
@@ -227,7 +260,13 @@ class ClusterAdmin:
             lambda: self._admin.describe_configs(resources, **self._left(deadline)),
         )
         for resource, future in futures.items():
-            entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
+            try:
+                entries = self._result("describe the config of", f"topic {resource.name}", future, deadline)
+            except ClusterDeniedError as error:
+                if denied is None:
+                    raise
+                denied[resource.name] = error
+                continue
             _SETTINGS.update(entries)
             yield (
                 resource.name,
@@ -450,7 +489,8 @@ class ClusterAdmin:
         """Run `ask`, which changes nothing, with a deadline; after no answer look for the brokers anew, and ask again.
 
         The client sends most requests to one broker that it knows as the controller (under KRaft brokers name any of
-        them), and waits for that one, however many others could tell it where to go instead.
+        them), and waits for that one, however many others could tell it where to go instead. If that one refuses the
+        login, it is asked again as long as any other takes it.
         """
         deadline = self._deadline()
         patience_s = _FIRST_TRY_S
@@ -460,9 +500,22 @@ class ClusterAdmin:
             except ClusterUnreachableError:
                 if time.monotonic() + _FIRST_TRY_S / 2 >= deadline:
                     raise
+            except ClusterAuthenticationError:
+                if time.monotonic() + _FIRST_TRY_S / 2 >= deadline or not self._let_in():
+                    raise
+                patience_s *= 2
+                continue
             with suppress(KafkaException):
                 self._admin.list_topics(timeout=min(_FIRST_TRY_S, self._seconds(deadline)))
             patience_s *= 2
+
+    def _let_in(self) -> bool:
+        """Whether any broker takes the login now. Finds out anew who is asked next, too."""
+        try:
+            self._admin.list_topics(timeout=_FIRST_TRY_S / 2)
+        except KafkaException:
+            return False
+        return True
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout_s

@@ -5,7 +5,7 @@ megabytes, so the transport here reads straight into a buffer of the frame's siz
 decoder. Frames are `size (int32) + body` (Kafka protocol guide, "Protocol Primitives").
 
 Inner parts of kafka-python that are used, held by tests/contract/test_kafka_python_connection.py:
-`KafkaConnectionManager` (`_build_transport`, `_connect`, `_auth_failures`, `config`, `cluster`, `get_connection`, which
+`KafkaConnectionManager` (`_build_transport`, `_connect`, `bootstrapped`, `config`, `cluster`, `get_connection`, which
 asks `maybe_raise_auth_failure` first),
 `KafkaTCPTransport` and `KafkaSSLTransport` (`_read_from_sock`, `write`, `abort`, `_sock`, `_net`, `_read`, `_closed`,
 `_writing`, `_write_buffer`, `_protocol`, `last_read`, `last_write`), `KafkaConnection` (`init_future`, `parser`,
@@ -41,6 +41,7 @@ _WIDE = 4
 _MOST_KEPT = 4
 _QUIET = 64
 """So many small frames in a row, half a minute of an idle tail, and the memory of large ones is not kept any longer."""
+_BOOTSTRAP_TRIES = 5
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -321,27 +322,65 @@ class Outright(_Told):
 
 
 class Connections(_Told):
-    """For the fetcher: remembers why connecting failed, and leaves it to whoever asks what to do about it."""
+    """For the fetcher: remembers why connecting failed, and leaves it to whoever asks what to do about it.
 
-    def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+    A broker that refuses the login is tried again like one that is down. What is wrong is with that broker, as long as
+    any other takes the login: an expired certificate, credentials that have not come to it yet.
+    """
+
+    def __init__(self, net: Any, *, servers: str, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
+        """`servers` are the bootstrap servers as the user wrote them."""
+        self._servers = servers
         self.last_error: BaseException | None = None  # why the last attempt failed; whoever reads it may reset it
         self.worst_error: BaseException | None = None  # the same, but only a connection resets it
+        self._failures: dict[int | str, tuple[BaseException, int]] = {}  # by node: the last one, how many in a row
         super().__init__(net, **config)
         # A backup must never create what it is asked to read.
         self.cluster.config["allow_auto_create_topics"] = False
 
     def _succeeded(self, node_id: int | str, _: object) -> None:
-        del node_id
+        self._failures.pop(node_id, None)
         self.last_error = self.worst_error = None
 
-    def forget_refusals(self) -> None:
-        """Let brokers be tried again that refused the credentials; kafka-python never would by itself."""
-        self._auth_failures.clear()
-
     def _failed(self, node_id: int | str, error: BaseException) -> None:
-        del node_id
         if not self.closed:
             self.last_error = self.worst_error = error
+            self._failures[node_id] = (error, self._failures.get(node_id, (error, 0))[1] + 1)
+
+    def maybe_raise_auth_failure(self, node_id: int | str) -> None:
+        """Raise nothing: kafka-python would never try a broker again that has refused the credentials."""
+
+    def refused_by_all(self) -> ClusterAuthenticationError | None:
+        """Return why nobody lets us in, which only a person can mend; None as long as anybody does, or may.
+
+        Of the brokers that are known all have to refuse. Before any is, nobody answers at the configured servers in
+        several tries, since one address may lead to one broker now and to another one then, and one refuses.
+        """
+        if self.bootstrapped:
+            asked = [node.node_id for node in self.cluster.brokers()]
+        else:
+            asked = [node.node_id for node in self.cluster.bootstrap_brokers()]
+        failed = [self._failures[node] for node in asked if node in self._failures]
+        refusals = [refusal for refusal in (_refusal(error, self._servers) for error, _ in failed) if refusal]
+        if self.bootstrapped:
+            final = len(refusals) == len(asked)
+        else:
+            final = len(failed) == len(asked) and sum(count for _, count in failed) >= _BOOTSTRAP_TRIES
+        return refusals[0] if refusals and final else None
+
+    def refusal(self, node_id: int | str | None) -> str | None:
+        """Return why one broker did not let us in at the last attempt, and what to do; None if it did not refuse."""
+        if node_id is None or node_id not in self._failures:
+            return None
+        node = self.cluster.broker_metadata(node_id)
+        where = "its address" if node is None else f"{node.host}:{node.port}"
+        typed = _refusal(self._failures[node_id][0], where)
+        if typed is None:
+            return None
+        return (
+            f"broker {node_id} does not let us in: {typed.args[0]} (another broker does, or may: renew this one's "
+            "certificate, or see in its log why it refuses)"
+        )
 
 
 class _Bearer(AbstractTokenProvider):  # type: ignore[misc]  # untyped base
@@ -371,14 +410,21 @@ def with_login(config: dict[str, Any]) -> dict[str, Any]:
     return config if tokens is None else config | {"sasl_oauth_token_provider": _Bearer(tokens)}
 
 
-def open_connections(config: dict[str, Any]) -> tuple[Any, Connections]:
+def open_connections(config: dict[str, Any], *, servers: str) -> tuple[Any, Connections]:
     """Return (event loop, connection manager) for `client_config.for_kafka_python(...)`; nothing is connected yet.
+
+    `servers` are the bootstrap servers as the user wrote them, for messages.
 
     Both belong to the one thread that runs the loop. Raises ConfigError for certificates that can't be used.
     """
     # Decoding a large response may take longer than the loop's idea of a slow step.
     net = NetworkSelector(client_id=config.get("client_id", "tandem"), slow_task_threshold_secs=0)
-    return net, Connections(net, **with_login(config))
+    return net, Connections(net, servers=servers, **with_login(config))
+
+
+def _refusal(error: BaseException, servers: str) -> ClusterAuthenticationError | None:
+    typed = explain(error, servers)
+    return typed if isinstance(typed, ClusterAuthenticationError) else None
 
 
 # A broker that restarts does this too; no reason to give up for good.

@@ -59,7 +59,7 @@ class RawFetcher:
         config = client_config.for_kafka_python(props)
         config["receive_message_max_bytes"] = max(self._limits.receive_bytes, self._limits.max_bytes * 2)
         self._metadata_max_age = config.get("metadata_max_age_ms", 300_000) / 1000
-        self._net, self._manager = connection.open_connections(config)
+        self._net, self._manager = connection.open_connections(config, servers=self._servers)
         self._assignment = Assignment(partition_max_bytes=self._limits.partition_max_bytes)
         self._answers = Answers(self._assignment, read_committed=read_committed, on_out_of_range=self._find_range)
         self._lookups = Lookups(
@@ -137,9 +137,9 @@ class RawFetcher:
     def poll(self, timeout_s: float) -> list[Event]:
         """Return what came, waiting at most `timeout_s` for something; an empty list if nothing did.
 
-        Raises ClusterAuthenticationError when the brokers refuse the connection for good reasons; the fetcher stays
-        usable and tries again with the next poll. All else is told by FetchFaults and heals by itself. Looking up a
-        host name may take longer than `timeout_s`.
+        Raises ClusterAuthenticationError when all brokers refuse the connection for good reasons; the fetcher stays
+        usable and tries again with the next poll. All else, one broker that refuses it too, is told by FetchFaults and
+        heals by itself. Looking up a host name may take longer than `timeout_s`.
         """
         self._check_open()
         deadline = clock.now() + timeout_s
@@ -164,9 +164,9 @@ class RawFetcher:
     def bounds(
         self, tps: Iterable[tuple[str, int]], *, timeout_s: float = 30.0
     ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return {partition: its bounds} and, of those that no leader answers for, {partition: why}.
+        """Return {partition: its bounds} and, of those that no leader answers for or that are denied, {partition: why}.
 
-        Raises ClusterDeniedError, ClusterAuthenticationError, and as `end_offsets` when `timeout_s` runs out.
+        Raises ClusterAuthenticationError if all brokers refuse, and as `end_offsets` when `timeout_s` runs out.
         """
         return self._run(self._lookups.bounds, [TopicPartition(*tp) for tp in tps], timeout_s=timeout_s)
 
@@ -314,22 +314,21 @@ class RawFetcher:
         if self._bootstrap is not None and not self._bootstrap.is_done:
             error, self._manager.last_error = self._manager.last_error, None
             if error is not None:
-                self._note(error)
-                if self._fatal is None and not self._told_unreachable:
+                self._note()
+                typed = connection.explain(error, self._servers)
+                # If one refuses, another of the configured servers may not.
+                mendable = not isinstance(typed, ClusterAuthenticationError)
+                if mendable and self._fatal is None and not self._told_unreachable:
                     self._told_unreachable = True
-                    self._assignment.tell_all(str(connection.explain(error, self._servers)), now)
+                    self._assignment.tell_all(str(typed), now)
         elif now >= self._bootstrap_at:
             self._bootstrap_at = now + 1.0
-            self._manager.forget_refusals()
             self._bootstrap = self._manager.bootstrap_async()
         return False
 
-    def _note(self, error: BaseException) -> None:
-        """Remember `error` if it is one that only a person can mend."""
-        typed = connection.explain(error, self._servers)
-        if isinstance(typed, ClusterAuthenticationError):
-            self._manager.forget_refusals()
-            self._fatal = typed
+    def _note(self) -> None:
+        """Remember it if by now nobody takes the login: only a person can mend that."""
+        self._fatal = self._manager.refused_by_all()
 
     # Leaders
 
@@ -353,7 +352,7 @@ class RawFetcher:
         self._metadata_last = now
         self._metadata_failures += 1
         self._assignment.want_metadata(now + backoff(self._metadata_failures, first=0.1, most=_MOST_BACKOFF))
-        self._note(error)
+        self._note()
         if self._metadata_failures % _FAILURES_TO_REBOOTSTRAP == 0:
             # All brokers that we knew may have moved; start from the configured servers again (KIP-899).
             self._bootstrap = self._manager.bootstrap_async()
@@ -411,10 +410,10 @@ class RawFetcher:
         pause = backoff(broker.failures, most=_MOST_BACKOFF) * jitter
         broker.retry_at = now + max(self._manager.connection_delay(broker.node), pause)
         broker.failures += 1
-        self._note(error)
+        self._note()
         if broker.failures > 1 and not broker.told:
             broker.told = True
-            why = str(error) or type(error).__name__
+            why = self._manager.refusal(broker.node) or str(error) or type(error).__name__
             self._assignment.tell_all(f"broker {broker.node} can't be read from: {why}", now)
         self._assignment.want_metadata(now)
 
@@ -442,8 +441,8 @@ class RawFetcher:
         asks = [(part.tp, part.leader_epoch, part.last_epoch) for part in parts]
         try:
             answers = await self._lookups.epoch_ends(broker.node, asks)
-        except kafka_errors.KafkaError as error:
-            self._note(error)
+        except kafka_errors.KafkaError:
+            self._note()
             answers = [(part.tp, wire.UNKNOWN_LEADER_EPOCH, -1, -1) for part in parts]
         finally:
             broker.validating = False

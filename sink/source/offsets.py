@@ -11,12 +11,7 @@ import kafka.errors as kafka_errors
 from backup_avro.errors import TandemError
 from sink import clock
 from sink.source import connection, wire
-from sink.source.errors import (
-    ClusterAuthenticationError,
-    ClusterDeniedError,
-    ClusterTransientError,
-    UnknownTopicError,
-)
+from sink.source.errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
 from sink.source.fetched import LogBounds, TopicPartition
 from sink.source.lineage import Descent
 
@@ -33,7 +28,8 @@ class Lookups:
     """Coroutines on kafka-python's event loop; `deadline` is by `sink.clock`. For the fetcher's thread only.
 
     Each waits until all partitions are answered for, and raises at the deadline. With `missing` it waits for a moment
-    only: what is left out is in there, with why. That is not known, which is not the same as empty.
+    only: what is left out is in there, with why. That is not known, which is not the same as empty. So are partitions
+    of a topic that may not be read. A broker that refuses the login leads none, for as long as another one takes it.
     """
 
     def __init__(
@@ -66,7 +62,7 @@ class Lookups:
     async def bounds(
         self, tps: Sequence[TopicPartition], deadline: float
     ) -> tuple[dict[TopicPartition, LogBounds], dict[TopicPartition, str]]:
-        """Return what is known of each partition, and why nothing is of the others. Raises ClusterDeniedError."""
+        """Return what is known of each partition, and why nothing is of the others."""
         missing: dict[TopicPartition, str] = {}
         ends = await self.ends(tps, deadline, missing)
         starts = await self.offsets(list(ends), wire.EARLIEST, deadline, missing)
@@ -97,7 +93,7 @@ class Lookups:
             # As of one metadata response: who led before may have moved while the others were waited for.
             found = {}
             for tp in tps:
-                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     found[tp] = leader
         return found
@@ -128,11 +124,11 @@ class Lookups:
                 continue
             by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
             for tp in left:
-                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1]))
             patience = deadline if missing is None else min(deadline, began + _SILENT)
-            for tp, offset, epoch in await self._listed(by_node, timestamp, why, patience):
+            for tp, offset, epoch in await self._listed(by_node, timestamp, why, missing, patience):
                 found[tp] = (offset, epoch)
                 left.discard(tp)
         return found
@@ -177,21 +173,21 @@ class Lookups:
                 continue
             by_node: defaultdict[int, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
             for tp in left:
-                leader = self._leader(tp, why, final=tries >= _UNKNOWN_TRIES)
+                leader = self._leader(tp, why, missing, final=tries >= _UNKNOWN_TRIES)
                 if leader is not None:
                     by_node[leader[0]].append((tp, leader[1], epochs[tp]))
             for node, asks in by_node.items():
                 try:
                     answers = await self.epoch_ends(node, asks)
                 except kafka_errors.KafkaError as error:
-                    self._note(error)
+                    self._note(error, node)
                     why.update((tp, self._problem) for tp, _, _ in asks)
                     continue
                 for tp, code, epoch, end in answers:
                     if code == wire.NO_ERROR:
                         found[tp] = (epoch, end)
                     elif code == wire.TOPIC_AUTHORIZATION_FAILED:
-                        raise denied(tp.topic)
+                        self._denied(tp, why, missing)
                     else:
                         self._no_answer(tp, wire.error_name(code), why)
         return found
@@ -201,6 +197,7 @@ class Lookups:
         by_node: dict[int, list[tuple[TopicPartition, int]]],
         timestamp: int,
         why: dict[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
         patience: float,
     ) -> list[tuple[TopicPartition, int, int]]:
         futures = []
@@ -209,7 +206,7 @@ class Lookups:
             try:
                 futures.append((self._manager.send(request, node_id=node), node, asks))
             except kafka_errors.KafkaError as error:
-                self._note(error)
+                self._note(error, node)
                 why.update((tp, self._problem) for tp, _ in asks)
         found = []
         # Not one after the other: what others have answered counts beside a broker that hangs.
@@ -223,14 +220,14 @@ class Lookups:
             try:
                 response = await future
             except kafka_errors.KafkaError as error:
-                self._note(error)
+                self._note(error, node)
                 why.update((tp, self._problem) for tp, _ in asks)
                 continue
             for tp, code, offset, epoch in wire.listed_offsets(response):
                 if code == wire.NO_ERROR and offset >= 0:
                     found.append((tp, offset, epoch))
                 elif code == wire.TOPIC_AUTHORIZATION_FAILED:
-                    raise denied(tp.topic)
+                    self._denied(tp, why, missing)
                 else:
                     self._no_answer(tp, wire.error_name(code), why)
         return found
@@ -275,12 +272,28 @@ class Lookups:
         why[tp] = reason
         self._problem = f"{reason} for {tp.topic}-{tp.partition}"
 
-    def _leader(self, tp: TopicPartition, why: dict[TopicPartition, str], *, final: bool) -> tuple[int, int] | None:
+    def _denied(
+        self, tp: TopicPartition, why: dict[TopicPartition, str], missing: dict[TopicPartition, str] | None
+    ) -> None:
+        error = denied(tp.topic)
+        if missing is None:
+            raise error
+        self._no_answer(tp, str(error), why)
+
+    def _leader(
+        self,
+        tp: TopicPartition,
+        why: dict[TopicPartition, str],
+        missing: dict[TopicPartition, str] | None,
+        *,
+        final: bool,
+    ) -> tuple[int, int] | None:
         view = self.views.get(tp.topic)
         if view is None:
             return None
         if view.error_code == wire.TOPIC_AUTHORIZATION_FAILED:
-            raise denied(tp.topic)
+            self._denied(tp, why, missing)
+            return None
         unknown = view.error_code in (wire.UNKNOWN_TOPIC_OR_PARTITION, wire.UNKNOWN_TOPIC_ID)
         if unknown or (view.error_code == wire.NO_ERROR and tp.partition not in view.partitions):
             if final:
@@ -306,11 +319,13 @@ class Lookups:
             raise self.timed_out()
         await self._net.sleep(_PAUSE)
 
-    def _note(self, error: BaseException) -> None:
-        typed = connection.explain(error, self._servers)
-        if isinstance(typed, ClusterAuthenticationError):
-            raise typed from None
-        self._problem = str(error) or type(error).__name__
+    def _note(self, error: BaseException, node: int | None = None) -> None:
+        """Remember what went wrong with `node`, None: with whichever was asked. Raises if nobody takes the login."""
+        refused = self._manager.refused_by_all()
+        if refused is not None:
+            raise refused from None
+        refusal = self._manager.refusal(node)
+        self._problem = refusal or str(error) or type(error).__name__
 
 
 def denied(topic: str) -> ClusterDeniedError:

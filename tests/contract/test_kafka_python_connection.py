@@ -48,8 +48,9 @@ def test_the_manager() -> None:
     assert "self.maybe_raise_auth_failure(node_id)" in inspect.getsource(KafkaConnectionManager.get_connection)
     assert "self._connect(node, conn" in inspect.getsource(KafkaConnectionManager.get_connection)
     assert {"connection_delay", "call_soon", "close", "bootstrapped"} <= set(dir(KafkaConnectionManager))
-    net, manager = open_connections({"bootstrap_servers": ["127.0.0.1:1"]})
-    assert manager._auth_failures == {}
+    net, manager = open_connections({"bootstrap_servers": ["127.0.0.1:1"]}, servers="127.0.0.1:1")
+    assert [(node.node_id, node.port) for node in manager.cluster.bootstrap_brokers()] == [("bootstrap-0", 1)]
+    assert manager.cluster.brokers() == []
     assert not manager.bootstrapped
     assert isinstance(manager.cluster, ClusterMetadata)
     assert manager.cluster.metadata_request().allow_auto_topic_creation is False
@@ -271,7 +272,7 @@ def talk() -> Iterator[Callable[..., tuple[Any, Any]]]:
 
     def connect(answer: Callable[[int, int, int], list[bytes] | None], **config: Any) -> tuple[Any, Any]:
         peer = Peer(answer)
-        net, manager = open_connections({"bootstrap_servers": [f"127.0.0.1:{peer.port}"], **config})
+        net, manager = open_connections({"bootstrap_servers": [f"127.0.0.1:{peer.port}"], **config}, servers="here")
         opened.extend([manager, net, peer])
         return net, manager
 

@@ -13,7 +13,7 @@ import role_actions as rows
 from confluent_kafka.admin import NewTopic
 from instances import Instance, Pair
 from role_actions import COORDINATION, GUARDED
-from strict_servers import StrictBroker, StrictS3, start_broker
+from strict_servers import StrictBroker, StrictS3, bindings, start_broker
 
 from controller.roles.kafka import Acl, Resource, acls
 from controller.roles.role import Role
@@ -43,6 +43,8 @@ ON_KAFKA = {
     "coordination Create": (ABSENT, f"cannot create the coordination topic {ABSENT}", True),
 }
 NEEDLESS = "group Describe"
+BESIDE = "beside"
+ON_ONE = "Describe on one topic"
 
 
 def without(wanted: Iterable[Acl], lack: str) -> Iterator[Acl]:
@@ -66,7 +68,9 @@ class World:
     kafka: Mapping[str, dict[str, Any]]
     folder: Path
 
-    def start(self, stack: ExitStack, lack: str, *, coordination: str = COORDINATION) -> tuple[Pair, Instance]:
+    def start(
+        self, stack: ExitStack, lack: str, *, coordination: str = COORDINATION, topics: tuple[str, ...] = (GUARDED,)
+    ) -> tuple[Pair, Instance]:
         """Start an instance that lacks one right, of a pair with a root of its own."""
         name = lack.replace(" ", "-")
         folder = self.folder / name
@@ -76,7 +80,7 @@ class World:
             folder,
             bootstrap=self.broker.server.bootstrap,
             store=self.s3.section(f"s3://{rows.BUCKET}/{name}", key),
-            topics=[GUARDED],
+            topics=list(topics),
             kafka=self.kafka.get(lack, self.kafka["nothing"]),
             coordination={"topic": coordination},
             groups={"enabled": False},
@@ -91,11 +95,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A key for each lack, and a principal."""
     with ExitStack() as stack:
         broker = start_broker(stack, tmp_path_factory.mktemp)
-        topics = [NewTopic(GUARDED, 1, 1), NewTopic(COORDINATION, 1, 1, config={"cleanup.policy": "compact"})]
+        topics = [
+            NewTopic(GUARDED, 1, 1),
+            NewTopic(BESIDE, 1, 1),
+            NewTopic(COORDINATION, 1, 1, config={"cleanup.policy": "compact"}),
+        ]
         for future in broker.admin.create_topics(topics, operation_timeout=30).values():
             future.result(30)
         policies = {}
-        for lack in (*ON_THE_STORE, *ON_KAFKA, NEEDLESS):
+        for lack in (*ON_THE_STORE, *ON_KAFKA, NEEDLESS, ON_ONE):
             name = lack.replace(" ", "-")
             place = place_of(f"s3://{rows.BUCKET}/{name}", pair=rows.PAIR, instances=("a", "b"))
             whole = policy(place, Role.WRITER, instance="a")
@@ -108,6 +116,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             topic = ON_KAFKA[lack][0] if lack in ON_KAFKA else COORDINATION
             wanted = acls(rows.scope_for(Role.WRITER, coordination=topic), Role.WRITER)
             kafka[lack] = broker.admit(lack.replace(" ", "-"), without(wanted, lack))
+        kafka[ON_ONE] = broker.admit(ON_ONE.replace(" ", "-"), acls(rows.scope_for(Role.WRITER), Role.WRITER))
         yield World(broker=broker, s3=s3, kafka=kafka, folder=tmp_path_factory.mktemp("missing"))
 
 
@@ -133,6 +142,26 @@ def test_a_right_on_kafka_that_is_missing_is_named(lack: str, world: World) -> N
         else:
             pair.wait(f"it says {said!r}", lambda: said in a.text())
             assert a.alive
+
+
+def test_a_right_that_is_missing_on_one_topic_holds_up_no_other(world: World) -> None:
+    """The other topic is read through and committed; with the right the generation becomes COMPLETE by itself."""
+    with ExitStack() as stack:
+        pair, a = world.start(stack, ON_ONE, topics=(GUARDED, BESIDE))
+
+        def read() -> bool:
+            found = pair.generation(1)
+            return found is not None and any(found.read_through(key) for key in found.positions)
+
+        pair.wait("the other topic is read through", read)
+        pair.wait("the right is named", lambda: f"grant the principal Describe on topic {BESIDE}" in a.text())
+        assert pair.complete(1) is None
+        assert a.alive
+        wanted = Acl(resource=Resource.TOPIC, name=BESIDE, operations=("Read", "DescribeConfigs"))
+        for future in world.broker.admin.create_acls([*bindings(wanted, ON_ONE.replace(" ", "-"))]).values():
+            future.result(30)
+        pair.wait("generation 1 is complete", lambda: pair.complete(1))
+        assert a.terminate() == 0
 
 
 def test_a_group_that_nobody_joins_needs_no_right(world: World) -> None:

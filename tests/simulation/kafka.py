@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backup_avro.chain import GroupOffset, Topic
 from backup_avro.errors import DamagedError
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
-from sink.source.errors import ClusterTransientError, ClusterUnreachableError
+from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, TopicPartition
+from sink.topics import Denied, GuardedTopics
 from sink.transcode.segment import Segment, Transcoded
 
 _RECORD = struct.Struct(">qiiq")
@@ -188,6 +189,8 @@ class Source:
         self._network.broker_call()
         found = {}
         for tp, epoch in epochs.items():
+            if not self._network.may_describe(tp.topic):
+                raise _denied(tp.topic)
             partition = self._cluster.present(*tp)
             if partition is not None:
                 if partition.leaderless:
@@ -199,7 +202,7 @@ class Source:
         self, tps: Sequence[TopicPartition], what: Callable[[Partition], tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int]]:
         self._network.broker_call()
-        found = {tp: self._cluster.present(*tp) for tp in tps}
+        found = {tp: self._cluster.present(*tp) for tp in tps if self._network.may_describe(tp.topic)}
         return {tp: what(log) for tp, log in found.items() if log is not None and not log.leaderless}
 
     def _leaderless(self, tp: TopicPartition) -> bool:
@@ -294,6 +297,8 @@ class Source:
         return events
 
     def _shut(self, tp: TopicPartition, partition: Partition | None) -> FaultKind | None:
+        if not self._network.may_describe(tp.topic):
+            return FaultKind.UNAUTHORIZED
         if partition is None:
             return FaultKind.UNKNOWN_TOPIC
         return FaultKind.UNAUTHORIZED if tp.topic in self._cluster.denied else None
@@ -308,6 +313,10 @@ class Source:
                 tp, FaultKind.OUT_OF_RANGE, now, spot.offset, log_start=partition.start, log_end=partition.end
             )
         return None
+
+
+def _denied(topic: str) -> ClusterDeniedError:
+    return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
 
 
 def _fault(tp: TopicPartition, kind: FaultKind, now: float, offset: int, **more: int) -> FetchFault:
@@ -367,15 +376,28 @@ class Admin:
         self._cluster = cluster
         self._network = network
 
-    def guarded(self) -> Sequence[Topic]:
-        """All topics."""
-        self._network.broker_call()
-        return list(self._cluster.topics.values())
+    def guarded(self) -> GuardedTopics:
+        """All topics, and those that this process lacks a right on. As if each was named in `topics.include`."""
+        network = self._network
+        network.broker_call()
+        found, denied = [], []
+        for name, topic in self._cluster.topics.items():
+            if network.may_configure(name):
+                found.append(topic)
+            else:
+                seen = replace(topic, config={}) if network.may_describe(name) else None
+                denied.append(Denied(name=name, why=f"topic {name} is denied", topic=seen))
+        gone = [name for name in network.lacks if name not in self._cluster.topics and not network.may_describe(name)]
+        denied += [Denied(name=name, why=f"topic {name} is denied") for name in gone]
+        if denied and not found:
+            raise _denied(denied[0].name)
+        return GuardedTopics(topics=tuple(found), denied=tuple(denied))
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
         """Present ids."""
         self._network.broker_call()
-        return {name: self._cluster.topics[name].topic_id for name in names if name in self._cluster.topics}
+        told = [name for name in names if name in self._cluster.topics and self._network.may_describe(name)]
+        return {name: self._cluster.topics[name].topic_id for name in told}
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
         """There are none."""

@@ -28,6 +28,14 @@ class Weather:
     crash_at_call: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denial:
+    """A right on a topic that is missing until a time; with `config_alone` the topic may be described and read."""
+
+    until: float
+    config_alone: bool
+
+
 @dataclass(slots=True)
 class Network:
     """What stands between a process and everything else."""
@@ -40,6 +48,8 @@ class Network:
     brokers_down_until: float = 0.0
     blind_until: float = 0.0
     """Until when what another instance has stored can't be listed, as with a policy of an older release."""
+    lacks: dict[str, Denial] = field(default_factory=dict)
+    """By topic, the rights that this process lacks."""
     calls: int = field(default=0)
 
     @property
@@ -68,6 +78,19 @@ class Network:
             raise ClusterUnreachableError("no answer", remedy="wait")
         if self.random.random() < 0.3:
             self.pause(self.random.random() * 0.05)
+
+    def may_describe(self, topic: str) -> bool:
+        """Whether brokers tell this process of a topic at all."""
+        denial = self._denial(topic)
+        return denial is None or denial.config_alone
+
+    def may_configure(self, topic: str) -> bool:
+        """Whether they tell it how a topic is configured."""
+        return self._denial(topic) is None
+
+    def _denial(self, topic: str) -> Denial | None:
+        denial = self.lacks.get(topic)
+        return denial if denial is not None and self.now < denial.until else None
 
     def answer_delay(self) -> float:
         """How long an answer is on its way; nearly always no time at all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 from typing import Any, cast
 
 import controller.checkpoints as checkpoints_module
@@ -30,7 +31,7 @@ from simulation.comparing import ViolationError
 from simulation.judge import Judge
 from simulation.kafka import Admin, Source, Transcoder
 from simulation.log import Cluster, Partition
-from simulation.network import Network, Weather
+from simulation.network import Denial, Network, Weather
 from simulation.operator import Operator
 from simulation.runtime import Event, Process, Runtime
 from simulation.store import Bucket, Store
@@ -38,6 +39,7 @@ from simulation.workers import Office, Workers
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 from sink.meters import NOBODY, Meters
+from sink.topics import GuardedTopics
 
 PAIR = "orders"
 _NAMES = ("a", "b")
@@ -131,6 +133,7 @@ class Plan:
     blind: float = 0.0
     damage: float = 0.0
     deny: float = 0.0
+    undescribed: float = 0.0
 
 
 @dataclass(slots=True)
@@ -174,6 +177,9 @@ class World:
     clocks_s: dict[str, float] = field(default_factory=dict)
     """What the clocks of the instances' machines show, less that of all."""
     excluded: dict[str, Sequence[str]] = field(default_factory=dict)
+    lacks: dict[str, dict[str, Denial]] = field(default_factory=lambda: {name: {} for name in _NAMES})
+    rights: Random = field(init=False)
+    """Choices of their own, so that histories without missing rights are as they would be without it."""
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
@@ -183,6 +189,7 @@ class World:
     def __post_init__(self) -> None:
         """Set everything up; nothing runs yet."""
         self.runtime = Runtime(self.seed)
+        self.rights = Random(f"rights {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
         self.judge = Judge(self.cluster, self.bucket, PAIR)
@@ -273,6 +280,7 @@ class World:
             damage=some(0.1, 0.2),
             deny=some(0.05, 0.2),
         )
+        self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
@@ -341,6 +349,8 @@ class World:
             life.network.store_down_until = life.network.brokers_down_until = life.network.blind_until = 0.0
             self.runtime.resume(life.process)
         self.cluster.denied.clear()
+        for lacks in self.lacks.values():
+            lacks.clear()
         for partition in self._partitions():
             partition.elect(partition.leader)
             partition.bad.clear()
@@ -370,7 +380,7 @@ class World:
         self.lives += 1
         process = Process(f"{name}#{self.lives}")
         process.clock_s = self.clocks_s.get(name, 0.0)
-        network = Network(self.runtime, process, self.weather, self.crash)
+        network = Network(self.runtime, process, self.weather, self.crash, lacks=self.lacks[name])
         incarnation = f"{self.random.getrandbits(32):08x}-{name}-{self.lives}"
         config = config_of(
             name,
@@ -615,9 +625,20 @@ class World:
             self._count("blind")
             life.network.blind_until = now + 40 * rng.random()
             self.say(f"{life.process.name} may not list foreign data until {life.network.blind_until - 1000:.1f}")
+        if self.cluster.topics and self.rights.random() < plan.undescribed:
+            self._take_right(life)
         if self._chance(plan.broker_outage):
             life.network.brokers_down_until = now + rng.choice((5, 30)) * rng.random()
             self.say(f"{life.process.name} can't reach brokers until {life.network.brokers_down_until - 1000:.1f}")
+
+    def _take_right(self, life: Life) -> None:
+        """A right on one topic is taken from an instance, for longer or shorter than tombstones live."""
+        topic = self.rights.choice(sorted(self.cluster.topics))
+        denial = Denial(until=self.runtime.now + 40 * self.rights.random(), config_alone=self.rights.random() < 0.4)
+        self.lacks[life.name][topic] = denial
+        self._count("undescribed")
+        what = "the configuration of " if denial.config_alone else ""
+        self.say(f"{life.name} may not describe {what}topic {topic} until {denial.until - 1000:.1f}")
 
     def _suspend(self, life: Life, seconds: float) -> None:
         self.say(f"{life.process.name} is suspended for {seconds:.1f} s")
@@ -792,7 +813,7 @@ class World:
                     f"generation {newest.number} does not follow {partition.topic_id}-{partition.number}"
                 )
         self._each_alone(states)
-        guarded = as_guarded(CLUSTER_ID, list(self.cluster.topics.values()))
+        guarded = as_guarded(CLUSTER_ID, GuardedTopics(topics=tuple(self.cluster.topics.values())), states)
         held = self.judge.held()
         releases = self.judge.old_releases()
         kept = coverage.retained(states, now=self.bucket.now_ms(), count=self.plan.retain, age_ms=0)

@@ -205,7 +205,7 @@ class Process:
             started_mono=self.started,
             generations=generations,
             newest=self.reader.newest,
-            guarded=as_guarded(CLUSTER, world.cluster.guarded()),
+            guarded=as_guarded(CLUSTER, world.cluster.guarded(), generations),
             peer=Peer(
                 instance=other,
                 heard_mono=heard if heard is not None and heard >= self.started else None,

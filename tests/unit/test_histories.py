@@ -12,7 +12,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import OPENING, Chain, complete_generation, done_base, guarded, key, part, position, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_source
 
-from backup_avro.chain import Base, GroupOffset, Part, Topic
+from backup_avro.chain import Base, GroupOffset, Part
 from backup_avro.container import Codec
 from backup_avro.coverage import clearing, spoilt
 from backup_avro.fold import Generation
@@ -34,7 +34,7 @@ from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source.fetched import AtHead, TopicPartition
 from sink.survey import Survey, Surveyor
-from sink.topics import ANY_GROUP
+from sink.topics import ANY_GROUP, GuardedTopics
 from sink.track import Track
 from sink.transcode.reference import ReferenceTranscoder
 
@@ -315,19 +315,19 @@ def test_a_group_that_can_not_be_asked_is_not_forgotten() -> None:
     """Its coordinator moves: no answer for a moment. Only a group that was asked and has nothing is gone."""
     here = GroupOffset(key=K, offset=5)
     drafter = Drafter(board(MemoryStore()), Chain().open().state, max_objects=4, flush_interval_s=60.0)
-    topics: list[Topic] = [topic()]
-    drafter.survey(Survey(topics=topics, groups={"g": (here,), "h": (here,), "i": (here,)}))
+    topics = GuardedTopics(topics=(topic(),))
+    drafter.survey(Survey(found=topics, groups={"g": (here,), "h": (here,), "i": (here,)}))
     drafter.draft()
     moved = replace(here, offset=6)
-    drafter.survey(Survey(topics=topics, groups={"g": None, "h": (moved,)}))
+    drafter.survey(Survey(found=topics, groups={"g": None, "h": (moved,)}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"h": (moved,), "i": ()}
-    drafter.survey(Survey(topics=topics, groups={ANY_GROUP: None, "g": (moved,)}))
+    drafter.survey(Survey(found=topics, groups={ANY_GROUP: None, "g": (moved,)}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (moved,)}
-    drafter.survey(Survey(topics=topics, groups={}))
+    drafter.survey(Survey(found=topics, groups={}))
     found = drafter.draft()
     assert found is not None
     assert found.groups == {"g": (), "h": ()}

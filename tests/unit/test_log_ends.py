@@ -54,3 +54,9 @@ def test_nothing_guarded_asks_nothing() -> None:
     nothing = Guarded(cluster_id="c", topics={})
     assert log_ends(config("read_committed"), cast(ClusterAdmin, cluster), nothing) == {}
     assert not cluster.asked
+
+
+def test_who_may_not_see_a_topic_asks_nothing_about_it() -> None:
+    """One refusal would be the answer for all of them."""
+    seen = Guarded(cluster_id="c", topics={"id": ("orders", 1), "x": ("audit", 1)}, unseen=frozenset({"x"}))
+    assert log_ends(config("read_uncommitted"), cast(ClusterAdmin, Growing()), seen).keys() == {("orders", 0)}

@@ -171,11 +171,11 @@ def test_text_reaches_the_connections(authority: Authority) -> None:
         "ssl.certificate.pem": mine.certificate,
         "ssl.key.pem": mine.key,
     }
-    net, manager = open_connections(for_kafka_python(props))
+    net, manager = open_connections(for_kafka_python(props), servers="here")
     manager.close()
     net.close()
     with pytest.raises(ConfigError, match=r"ssl\.ca\.pem"):
-        open_connections(for_kafka_python(props | {"ssl.ca.pem": "x"}))
+        open_connections(for_kafka_python(props | {"ssl.ca.pem": "x"}), servers="here")
 
 
 @pytest.mark.parametrize(

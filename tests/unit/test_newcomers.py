@@ -38,7 +38,7 @@ class Brokers(Lookups):
 
     def __init__(self, partitions: int, *, leaderless: Sequence[int] = (), refusing: Sequence[int] = ()) -> None:
         net = SimpleNamespace(sleep=self._sleep)
-        manager = SimpleNamespace(send=None, cluster=None)
+        manager = SimpleNamespace(send=None, cluster=None, refused_by_all=lambda: None, refusal=lambda _: None)
         super().__init__(net, manager, servers="x:9092", read_committed=True, on_views=lambda _: None)  # type: ignore[arg-type]
         self.slept = 0.0
         self.refusing = refusing
@@ -53,7 +53,10 @@ class Brokers(Lookups):
         assert list(topics) == ["t"]
         self.views["t"] = self.view
 
-    async def _listed(self, by_node: Any, timestamp: int, why: dict[TopicPartition, str], patience: float) -> Any:
+    async def _listed(
+        self, by_node: Any, timestamp: int, why: dict[TopicPartition, str], missing: object, patience: float
+    ) -> Any:
+        del missing
         assert clock.now() < patience
         asked = [tp for asks in by_node.values() for tp, _ in asks]
         for tp in asked:
@@ -105,12 +108,45 @@ def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPat
         asyncio.run(brokers.offsets(parts(2), wire.LATEST, clock.now() + 0.05))
 
 
-def test_a_topic_that_may_not_be_read_is_an_error() -> None:
-    """It takes a person, so it is not waited for."""
+def test_a_topic_that_may_not_be_read_is_an_error_for_who_needs_it() -> None:
+    """It takes a person, so it is not waited for. Who takes what there is goes on without it, as without a leader."""
     brokers = Brokers(1)
     brokers.view.error_code = wire.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(ClusterDeniedError, match="topic t"):
-        asyncio.run(brokers.bounds(parts(1), clock.now() + 30))
+        asyncio.run(brokers.ends(parts(1), clock.now() + 30))
+    found, missing = asyncio.run(brokers.bounds(parts(1), clock.now() + 30))
+    assert not found
+    assert "grant READ and DESCRIBE on the topic" in missing[T0]
+
+
+@pytest.mark.parametrize("question", ["offsets", "epochs"])
+def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metadata may be older than the right that was taken away."""
+    refused = TopicPartition("denied", 0)
+    brokers = Brokers(1)
+    brokers.views["denied"] = brokers.view
+    denied_code = wire.TOPIC_AUTHORIZATION_FAILED
+
+    async def refresh(topics: Sequence[str]) -> None:
+        brokers.views.update(dict.fromkeys(topics, brokers.view))
+
+    async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
+        assert node == 1
+        return [(tp, denied_code if tp == refused else wire.NO_ERROR, 3, 100) for tp, *_ in asks]
+
+    brokers.refresh = refresh  # type: ignore[method-assign]  # the answers of this test
+    missing: dict[TopicPartition, str] = {}
+    if question == "epochs":
+        brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above
+        found: Any = asyncio.run(brokers.epoch_ends_of({T0: 3, refused: 3}, clock.now() + 30, missing))
+    else:
+        monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
+        answer = Answer([(T0, wire.NO_ERROR, 100, -1), (refused, denied_code, -1, -1)])
+        brokers._manager.send = lambda *_, **__: answer
+        brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
+        found = asyncio.run(brokers.offsets([T0, refused], wire.LATEST, clock.now() + 30, missing))
+    assert list(found) == [T0]
+    assert "Not allowed to read Kafka topic denied" in missing[refused]
 
 
 def test_who_needs_all_waits_for_all() -> None:

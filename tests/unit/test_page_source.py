@@ -251,6 +251,9 @@ def test_what_an_instance_knows_of_its_pair(config: Config, store: ObjectStore, 
     assert [asked.target for asked in seen.pending] == ["b"]
     assert seen.brokers == Brokers(guarded=seen.brokers.guarded, missing=("missing",)) if seen.brokers else False
     assert dict(seen.damaged) == {7: "torn"}
+    denied = Guarded(cluster_id=CLUSTER, topics={topic.topic_id: (topic.name, 2)}, denied=frozenset({"missing"}))
+    refused = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=denied)
+    assert refused.brokers == Brokers(guarded=denied), "nobody may say that it does not exist"
     unseen = own_sight(config, stored, heard=[], own=message(instance="a", at=at), guarded=None)
     assert unseen.brokers is None
     assert unseen.alive("b") is False

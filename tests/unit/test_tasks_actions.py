@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
-from chains import OPENING
+from chains import OPENING, guarded
 from doubles import MemoryStore, StandInCluster, no_source
 
 from backup_avro import layout
@@ -20,7 +20,6 @@ from backup_avro.coverage import clearing
 from backup_avro.errors import TandemError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.release import Release, encode_release
-from controller.guard import as_guarded
 from controller.tasks import Tasks
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -60,7 +59,7 @@ def test_a_clearing_that_was_stopped_is_not_published_as_done() -> None:
     two.commit(records("t", 0, range(10)))
     two.complete()
     tasks, messages = tasks_of(one, store, stop=stop)
-    wanted = clearing(one.writer.state, [two.writer.state], as_guarded(CLUSTER, [SPEC.topic()]))
+    wanted = clearing(one.writer.state, [two.writer.state], guarded(SPEC.topic()))
     assert wanted is not None
 
     def stopped(operation: str, _: str) -> None:
@@ -166,7 +165,7 @@ class Turn:
 
     def wanted(self) -> Clearing:
         """What may go of generation 1, by the chains."""
-        found = clearing(self.one.writer.state, [self.two.writer.state], as_guarded(CLUSTER, [SPEC.topic()]))
+        found = clearing(self.one.writer.state, [self.two.writer.state], guarded(SPEC.topic()))
         assert found is not None
         return found
 
