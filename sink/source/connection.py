@@ -41,7 +41,7 @@ _WIDE = 4
 _MOST_KEPT = 4
 _QUIET = 64
 """So many small frames in a row, half a minute of an idle tail, and the memory of large ones is not kept any longer."""
-_BOOTSTRAP_TRIES = 5
+_BOOTSTRAP_TRIES = 3
 _AGAIN = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
