@@ -69,7 +69,7 @@ def _s3(
 _P: Final = f"{PREFIX}/{PAIR}"
 _A, _B = f"{_P}/a/generation=00000001/topics/t", f"{_P}/b/generation=00000002/topics/t"
 _ENTRY: Final = f"{_P}/generations/00000001/00000000000000000001.json"
-_PIN: Final = f"{_P}/pins/{'0123456789abcdef' * 2}.json"
+_PIN: Final = f"{_P}/pins/reader-0123456789abcdef.json"
 _KEEPER: Final = f"{_P}/pins/checkpoint-0123456789abcdef-00000002.json"
 S3_ACTIONS: Final[Sequence[S3Action]] = (
     _s3("read a chain entry", "GetObject", _ENTRY, EVERYBODY),

@@ -17,7 +17,7 @@ from typing import Any, Final
 from backup_avro import layout
 from backup_avro.errors import ConfigError
 from controller.roles.role import Role
-from sink.chain.pins import LASTING, READER_ID
+from sink.chain.pins import LASTING, READING
 
 Policy = dict[str, Any]
 
@@ -32,8 +32,8 @@ def _all_below(prefix: Callable[[str], str]) -> str:
 
 _CHAINS: Final = _all_below(layout.claims_prefix)
 _PINS: Final = _all_below(layout.pins_prefix)
-# Pins of those who read for a while, by the length of their ids; others rely on those of checkpoints for years.
-_READERS: Final = f"{_PINS.removesuffix('*')}{'?' * READER_ID}.json"
+# Pins of those who read for a while; others rely on those of checkpoints for years.
+_READERS: Final = f"{_PINS.removesuffix('*')}{READING}*"
 _KEEPERS: Final = f"{_PINS.removesuffix('*')}{LASTING}*"
 _CHECKPOINTS: Final = _all_below(layout.checkpoints_prefix)
 _OUTCOMES: Final = _all_below(layout.outcomes_prefix)

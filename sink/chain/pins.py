@@ -35,8 +35,8 @@ LIFETIME_MS: Final = 15 * 60_000
 _RENEW_AFTER: Final = 1 / 3
 _LISTINGS: Final = 10
 
-#: Letters in the id of a reader's pin. Policies tell them from those of checkpoints by that.
-READER_ID: Final = 32
+#: How the ids of readers' pins begin. Policies tell them from those of checkpoints by that; the first ones had none.
+READING: Final = "reader-"
 #: How the ids of pins begin that hold a generation for a checkpoint. They are not renewed.
 LASTING: Final = "checkpoint-"
 #: The end of a pin that stays until it is removed: the year 9999, in ms.
@@ -70,7 +70,7 @@ def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: in
 
     With a `pin_id` that is there already, with the same content, nothing is done.
     """
-    pin = Pin(id=pin_id or secrets.token_hex(READER_ID // 2), generation=generation, owner=owner, until=until)
+    pin = Pin(id=pin_id or f"{READING}{secrets.token_hex(16)}", generation=generation, owner=owner, until=until)
     data = pack(canonical({"v": VERSION, "id": pin.id, "generation": generation, "owner": owner, "until": until}))
     key = _key(pair, pin.id)
     # One that was put before pins had a sum says the same in other bytes.
