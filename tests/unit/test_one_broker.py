@@ -116,7 +116,7 @@ def test_one_configured_server_that_refuses_is_not_all(manager: Bootstrapped) ->
 def test_one_address_may_lead_to_several_brokers() -> None:
     """Of a load balancer, or a name with many addresses: it counts when several tries were refused."""
     net, made = open_connections({"bootstrap_servers": ["kafka:9093"]}, servers="kafka:9093")
-    for _ in range(4):
+    for _ in range(2):
         made._failed("bootstrap-0", expired())
         assert made.refused_by_all() is None
     made._failed("bootstrap-0", expired())
