@@ -43,6 +43,8 @@ class Guarded:
 
         Those that were removed count as well: one that is guarded again has to be covered before it is let go of.
         """
+        if not names:  # as nearly always: all topics of all generations would be looked at, at each tick
+            return self
         found: dict[str, tuple[str, int]] = {}
         for topic in (topic for state in generations for topic in state.topics.values() if topic.name in names):
             _, count = found.get(topic.topic_id, (topic.name, 0))

@@ -118,6 +118,19 @@ def objects(bench: Bench) -> set[str]:
     return {name for name in bench.store.objects if name.endswith(".avro")}
 
 
+def another_leads(bench: Bench) -> None:
+    """Broker 2 leads from now on, and the log's reader is told so."""
+    with bench.log.lock:
+        bench.log.leader = 2
+        for source in bench.log.sources:
+            source.leader[T0] = 2
+        bench.log.faults.append(
+            FetchFault(
+                topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
+            )
+        )
+
+
 def done(low: int) -> Callable[[Generation], bool]:
     """Whether the chain has the base done from `low` on."""
     return lambda state: key() in state.positions and state.positions[key()].base.done == ((low, 100),)
@@ -196,15 +209,7 @@ def test_what_fails_again_and_again_is_tried_ever_more_rarely(
     crew.fail(70, TransientError("no answer"))
     time.sleep(0.2)
     assert not any(not future.cancelled() and task.low == 70 for task, future in crew.waiting)
-    with bench.log.lock:
-        bench.log.leader = 2
-        for source in bench.log.sources:
-            source.leader[T0] = 2
-        bench.log.faults.append(
-            FetchFault(
-                topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
-            )
-        )
+    another_leads(bench)
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
 
 
@@ -284,15 +289,7 @@ def test_a_moved_leader_starts_the_base_again(bench: Bench, crew: Crew) -> None:
     bench.until(done(70))
     before = objects(bench)
     answer = crew.begin(40)
-    with bench.log.lock:
-        bench.log.leader = 2
-        for source in bench.log.sources:
-            source.leader[T0] = 2
-        bench.log.faults.append(
-            FetchFault(
-                topic="t", partition=0, kind=FaultKind.LEADER_MOVED, detail="", at=0.0, old_leader=1, new_leader=2
-            )
-        )
+    another_leads(bench)
     bench.until(lambda state: state.positions[key()].base.floor > 1)
     crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
     late = answer()
