@@ -149,9 +149,13 @@ class Committer:
             self._drafts -= 1
         return found
 
+    def stop(self) -> None:
+        """End after what was handed over; for one whose thread may never have been started."""
+        self._queue.put(None)
+
     def finish(self, timeout: float | None) -> bool:
         """End after what was handed over; return whether that happened in time (None: however long it takes)."""
-        self._queue.put(None)
+        self.stop()
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,9 +16,8 @@ from sink.lanes import Board
 from sink.marks import Marks
 from sink.survey import Survey
 from sink.topics import ANY_GROUP, tombstones_promised_s
-from sink.track import SHORTEST_RETENTION_S, Track
+from sink.track import CONFIRM_CEILING_S, SHORTEST_RETENTION_S, Track, longest_gap_s, shorter_promise
 
-_CONFIRM_CEILING_S = 900.0
 _HEAD_FRESH_MS = 10_000
 
 
@@ -33,6 +33,8 @@ class Drafter:
         self._max_objects = max_objects
         self._marks = Marks(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
+        self._longer: dict[str, float] = {}
+        self._asked = -math.inf
         self._news: dict[str, Topic] = {}
         self.guarded: tuple[Topic, ...] = ()
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
@@ -40,9 +42,11 @@ class Drafter:
 
     def survey(self, survey: Survey) -> list[Topic]:
         """Take a survey; return the topics that are gone since the last one."""
+        now, self._asked = clock.now(), survey.asked
         present = survey.found.with_known(self._topics)
         gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
-        for topic in [*present.values(), *(replace(topic, removed=True) for topic in gone)]:
+        told = (self._told(topic, now) for topic in present.values())
+        for topic in [*told, *(replace(topic, removed=True) for topic in gone)]:
             if self._topics.get(topic.topic_id) != topic:
                 self._topics[topic.topic_id] = self._news[topic.topic_id] = topic
         self.guarded = tuple(present.values())
@@ -57,8 +61,36 @@ class Drafter:
             }
         for track in self._board.tracks.values():
             if track.key.topic_id in present:
-                track.retention_s = tombstones_promised_s(present[track.key.topic_id].config)
+                track.promise(tombstones_promised_s(present[track.key.topic_id].config), now=now)
         return gone
+
+    def _told(self, topic: Topic, now: float) -> Topic:
+        """Return what the chain is told of a topic: a longer promise for tombstones only once no gap began before it.
+
+        Whoever goes on with the chain judges by what it says what was missed since.
+        """
+        before = self._topics.get(topic.topic_id)
+        promised_s = tombstones_promised_s(topic.config)
+        if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
+            self._longer.pop(topic.topic_id, None)
+            return topic
+        since = self._longer.setdefault(topic.topic_id, now)
+        heads = {track.key: track.head_mono for track in self._board.tracks.values()}
+        positions = (key for key in self._state.positions if key.topic_id == topic.topic_id)
+        if all(heads.get(key, -math.inf) > since for key in positions):
+            del self._longer[topic.topic_id]
+            return topic
+        return replace(topic, config=before.config)
+
+    def unsure(self) -> bool:
+        """Whether what was read can't be judged yet: it came late, and by what promise is known from long ago only.
+
+        What was promised at any time before the last survey is known. What is cleaned later lives for at least
+        `SHORTEST_RETENTION_S` from then on.
+        """
+        now, longest_s = clock.now(), longest_gap_s(SHORTEST_RETENTION_S)
+        late = now - self._asked > longest_s
+        return late and any(track.gap_s(now) > longest_s for track in self._board.tracks.values())
 
     def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
         """Return what was known of groups that could not be asked for: silence does not say that they are gone."""
@@ -112,7 +144,7 @@ class Drafter:
         """
         promised = (track.retention_s for track in self._board.tracks.values())
         shortest = min((max(one, SHORTEST_RETENTION_S) for one in promised if one is not None), default=86_400.0)
-        return min(shortest / 8, _CONFIRM_CEILING_S)
+        return min(shortest / 8, CONFIRM_CEILING_S)
 
     def draft(self) -> Draft | None:
         """Cut all buffers and return what to commit, None if there is nothing to say at all."""

@@ -8,6 +8,7 @@ Memory is bounded: a full budget stops the fetch.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
 from sink.topics import Cluster, tombstones_promised_s
-from sink.track import SHORTEST_RETENTION_S, Track, away_s
+from sink.track import SHORTEST_RETENTION_S, Track, away_s, shorter_promise
 from sink.transcode.segment import OUTPUT_LIMIT, Transcoder
 from sink.worker_lane import Sizes, WorkerLane, Workforce
 
@@ -187,6 +188,7 @@ class Pipeline:
         self._in_flight = 0
         self._brake = Brake(policy.memory_budget)
         self._flushed = time.monotonic()
+        self._looked = -math.inf
         self._bytes = self._commits = 0
         self._unbegun = 0
         self._clocks_disagree = False
@@ -205,11 +207,18 @@ class Pipeline:
         return self._writer
 
     def start(self) -> None:
-        """Start the threads."""
-        self._committer.start()
-        self._surveyor.start()
-        self._merger.start()
-        self._thread.start()
+        """Start the threads. If one of them can't be, the pipeline has failed, and what is wrong is raised."""
+        try:
+            self._committer.start()
+            self._surveyor.start()
+            self._merger.start()
+            self._thread.start()
+        except Exception as error:
+            self._surveyor.stop()
+            self._merger.stop()
+            self._committer.stop()
+            self._error = error
+            raise
 
     def drain(self) -> None:
         """Stop fetching, commit what was read, end."""
@@ -217,7 +226,8 @@ class Pipeline:
 
     def join(self, timeout: float) -> bool:
         """Wait for the end after `drain`; return whether it came in time."""
-        self._thread.join(timeout)
+        if self._thread.is_alive():  # it may never have been started
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def request(self, task: Task) -> None:
@@ -246,6 +256,10 @@ class Pipeline:
         trouble = [*self._storing_trouble(now), *self._board.trouble.values()]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)
+        if self._merger.trouble is not None:
+            trouble.append(f"objects that were replaced can't be deleted: {self._merger.trouble}")
+        if self.drained:  # what held it up then does so no more, and is not looked at any more
+            trouble = []
         trouble += [f"{item.key} {what}" for item, what in self.lost[:1]]
         return PipelineReport(
             generation=self._generation,
@@ -258,7 +272,7 @@ class Pipeline:
             commits=self._commits,
             last_commit=self._last_commit,
             trouble=tuple(trouble),
-            held=held_back(self._board),
+            held=() if self.drained else held_back(self._board),
             error=error,
             unread=self._newcomers.missing + self._unbegun,
             held_bytes=self._held,
@@ -387,8 +401,10 @@ class Pipeline:
         self._phase = Phase.DRAINING
         self._merger.stop()
         self._settle()
-        self._flush()
+        if not self._drafter.unsure():  # else whoever goes on reads it again
+            self._flush()
         self._settle()
+        self._brake.full(0, now=clock.now())
         self._phase = Phase.DRAINED
 
     def _settle(self) -> None:
@@ -416,16 +432,24 @@ class Pipeline:
     def _flush_due(self) -> bool:
         if self._committer.busy:
             return False
+        if self._drafter.unsure():  # the process was suspended, or the brokers answer about nothing else
+            self._surveyor.hurry()
+            return False
         if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
             return self._drafter.news()
         roller = self._board.roller
         if roller.largest >= self._policy.object_size or roller.bytes >= self._policy.memory_budget // 2:
             return True
-        waited = time.monotonic() - self._flushed
+        # A step comes with each response, and all partitions are looked at for what follows.
+        now, often_s = time.monotonic(), min(_PROOF_INTERVAL_S, self._policy.flush_interval_s)
+        waited = now - self._flushed
+        if now - self._looked < often_s:
+            return False
+        self._looked = now
         if waited >= self._policy.flush_interval_s and self._drafter.news():
             return True
         # The proof of having read all through need not wait for a flush interval: the peer waits for it.
-        if waited >= min(_PROOF_INTERVAL_S, self._policy.flush_interval_s) and self._drafter.proof_due():
+        if waited >= often_s and self._drafter.proof_due():
             return True
         return waited >= self._drafter.confirm_interval_s()
 
@@ -520,6 +544,7 @@ class Pipeline:
                 ),
                 retention_s=retention_s,
             )
+        known = state.topics.get(topic.topic_id, topic)
         track = Track(
             key=key,
             topic=tp.topic,
@@ -530,10 +555,11 @@ class Pipeline:
             head_mono=asked - self._away_s(key),
             head_offset=before.offset,
             scan=BaseScan(before.base, **promise),
-            retention_s=retention_s,
+            retention_s=shorter_promise(tombstones_promised_s(known.config), retention_s),
             skew=state.skew(key),
             recorded=before,
         )
+        track.promise(retention_s, now=asked)
         if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):
             track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return track

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from backup_avro.chain import GroupOffset
 from backup_avro.errors import TandemError
+from sink import clock
 from sink.meters import NOBODY, Meters
 from sink.topics import Cluster, GuardedTopics
 
@@ -20,10 +21,14 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group."""
+    """One answer; `groups` is None when it was not their turn or they could not be read, as is a single group.
+
+    `asked` is when topics were asked for, by `sink.clock`.
+    """
 
     found: GuardedTopics
     groups: Mapping[str, tuple[GroupOffset, ...] | None] | None
+    asked: float = field(default_factory=clock.now)
 
 
 class Surveyor:
@@ -83,6 +88,7 @@ class Surveyor:
                 self._stopped.wait(min(_RETRY_S, self._interval_s))  # many partitions asking for a hurry are one survey
 
     def _once(self) -> None:
+        asked = clock.now()
         found = self._cluster.guarded()
         groups: dict[str, tuple[GroupOffset, ...] | None] | None = None
         if self._groups_interval_s is not None and time.monotonic() >= self._groups_at:
@@ -97,4 +103,4 @@ class Surveyor:
         with self._lock:
             if groups is None and self._latest is not None:
                 groups = dict(self._latest.groups) if self._latest.groups is not None else None
-            self._latest = Survey(found=found, groups=groups)
+            self._latest = Survey(found=found, groups=groups, asked=asked)

@@ -16,9 +16,17 @@ SHORTEST_RETENTION_S = 60.0
 
 TAINT_SHARE = 0.8
 
+CONFIRM_CEILING_S = 900.0
+"""The longest that a chain is without an entry where nothing comes: being at head is confirmed so often at least."""
+
 SKEW_S = 5.0
 """By how much two clocks may disagree without anything having happened: answers of a store, a machine and the store.
 Small enough not to matter for the tombstone rule."""
+
+
+def shorter_promise(one: float | None, other: float | None) -> float | None:
+    """Return the shorter of two promises for tombstones in s; None, of a topic that only deletes, is the longest."""
+    return min((given for given in (one, other) if given is not None), default=None)
 
 
 def longest_gap_s(retention_s: float) -> float:
@@ -46,7 +54,9 @@ class Track:
 
     `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further because
     the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch). `skew` is that of `head_at`
-    if an earlier life of the process saw it, None once this one has.
+    if an earlier life of the process saw it, None once this one has. `held_to_s` is the shortest promise since the tail
+    was last at head, and what is read is judged by that: a tombstone's time is fixed when it is first cleaned, so a
+    promise that is longer now does not hold for what was missed before.
     """
 
     key: PartitionKey
@@ -68,10 +78,23 @@ class Track:
     frozen: bool = False
     cut_at: int | None = None
     began: tuple[int, int] = field(init=False)
+    held_to_s: float | None = field(init=False)
+    _promised_mono: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
         """Remember where the tail starts."""
         self.began = (self.offset, self.epoch)
+        self.held_to_s = self.retention_s
+
+    def promise(self, retention_s: float | None, *, now: float) -> None:
+        """The topic's configuration, as of `now`, promises tombstones for so long."""
+        if retention_s != self.retention_s:
+            self.retention_s, self._promised_mono = retention_s, now
+            self.held_to_s = shorter_promise(self.held_to_s, retention_s)
+
+    def _missed_nothing(self) -> None:
+        if self.head_mono > self._promised_mono:
+            self.held_to_s = self.retention_s
 
     def read(self, *, offset: int, epoch: int) -> None:
         """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none)."""
@@ -91,11 +114,17 @@ class Track:
         self.head_at = max(self.head_at, at)
         self.skew = None
         self.head_offset = self.offset
+        if not self.widest_gap_s:
+            self._missed_nothing()
 
     @property
     def gap_limit_s(self) -> float | None:
         """How much later than it was at head the tail may read on without a taint; None if not compacted."""
-        return None if self.retention_s is None else longest_gap_s(self.retention_s)
+        return None if self.held_to_s is None else longest_gap_s(self.held_to_s)
+
+    def gap_s(self, now: float) -> float:
+        """Return how long after being at head something was read since the last commit; 0 if nothing was."""
+        return max(self.widest_gap_s, now - self.head_mono if self.offset > self.head_offset else 0.0)
 
     def margin_s(self, now: float) -> float | None:
         """Return what is left of `gap_limit_s` since it was last at head, negative if nothing; None as there."""
@@ -110,19 +139,15 @@ class Track:
         sound, epoch = self.began if self.recorded is None else (self.recorded.offset, self.recorded.epoch)
         if self.lost is not None:
             return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at, epoch=epoch)
-        if self.retention_s is None or self.offset == sound:
-            return None
-        open_gap = now - self.head_mono if self.offset > self.head_offset else 0.0
-        gap = max(self.widest_gap_s, open_gap)
-        limit = longest_gap_s(self.retention_s)
-        if gap <= limit:
+        limit, gap = self.gap_limit_s, self.gap_s(now)
+        if limit is None or self.offset == sound or gap <= limit:
             return None
         away = (
             "read nobody knows how long after it was last at head, because the store's clock was set back"
             if math.isinf(gap)
             else f"read {gap:.0f} s after it was last at head"
         )
-        reason = f"{away}; tombstones are promised for {self.retention_s:.0f} s"
+        reason = f"{away}; tombstones are promised for {self.held_to_s:.0f} s"
         return Taint(key=self.key, offset=sound, reason=reason, epoch=epoch)
 
     def record(self) -> Position:
@@ -130,6 +155,7 @@ class Track:
         self.recorded = self.position()
         self.widest_gap_s = 0.0
         self.lost = None
+        self._missed_nothing()
         return self.recorded
 
     @property

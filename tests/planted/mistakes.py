@@ -72,8 +72,8 @@ MISTAKES = (
     Mistake(
         name="a gap at head is no taint",
         file="sink/track.py",
-        old="        if gap <= limit:\n",
-        new="        if gap <= limit * 1000:\n",
+        old=" or gap <= limit:\n",
+        new=" or gap <= limit * 1000:\n",
     ),
     Mistake(
         name="complete without having been at head after the base",
@@ -458,5 +458,29 @@ MISTAKES = (
         file="sink/drafts.py",
         old=" or track.skew is not None\n",
         new="\n",
+    ),
+    Mistake(
+        name="what was missed is judged by what is promised now",
+        file="sink/track.py",
+        old="            self.held_to_s = shorter_promise(self.held_to_s, retention_s)\n",
+        new="            self.held_to_s = retention_s\n",
+    ),
+    Mistake(
+        name="the chain learns of a longer promise before what was missed is judged",
+        file="sink/drafts.py",
+        old="        if all(heads.get(key, -math.inf) > since for key in positions):\n",
+        new="        if heads or positions or since:\n",
+    ),
+    Mistake(
+        name="what came late is judged by a promise that may have been shorter",
+        file="sink/drafts.py",
+        old="        return late and any(",
+        new="        return longest_s < 0 and late and any(",
+    ),
+    Mistake(
+        name="an Active that nobody can hear is replaced again and again",
+        file="controller/decide.py",
+        old="    return not (seen.deaf or went_on_unheard) or ",
+        new="    return True or went_on_unheard or ",
     ),
 )

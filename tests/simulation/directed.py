@@ -243,6 +243,15 @@ def away_while_its_machine_is_set_back(seed: int) -> World:
     return _away(seed, set_back)
 
 
+def away_while_the_promise_grows(seed: int) -> World:
+    """Its tombstones were promised for a short time, and somebody sets a longer one before it comes back."""
+
+    def raise_it(world: World, seconds: float) -> None:
+        world.cluster.promise("t", 10 * seconds)
+
+    return _away(seed, raise_it)
+
+
 def covering_objects_are_stolen(seed: int) -> World:
     """Somebody deletes what b has scanned, before a seals its copy or (odd seeds) between its seal and its clearing."""
     stage = Stage(seed, "busy")
@@ -464,6 +473,7 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "a person asks in spite of a pause": asked_in_spite_of_a_pause,
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,
+    "a longer promise hides an absence": away_while_the_promise_grows,
     "a leader comes back with another log": a_leader_comes_back_with_another_log,
     "an instance is back after five turns": back_after_long,
     "two of one name hold a generation each": two_of_one_name_hold_one_each,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from backup_avro.chain import Topic
@@ -295,6 +295,15 @@ class Cluster:
         self.topics[name] = after
         retention_s = self.partitions[before.topic_id, 0].retention_s
         self.partitions[before.topic_id, before.partitions] = Partition(before.topic_id, before.partitions, retention_s)
+
+    def promise(self, name: str, retention_s: float) -> None:
+        """Set `delete.retention.ms`. What a pass has seen already keeps the time that it was given."""
+        topic = self.topics[name]
+        self.topics[name] = replace(
+            topic, config={**topic.config, "delete.retention.ms": str(round(retention_s * 1000))}
+        )
+        for number in range(topic.partitions):
+            self.partitions[topic.topic_id, number].retention_s = retention_s
 
     def delete(self, name: str) -> None:
         """Delete a topic."""

@@ -149,6 +149,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     },
     "controller.keeper": {"_LOOK_S": 15.0},
     "controller.wiring": {
+        "CONFIRM_CEILING_S": 8.0,
         "MergeRules": lambda **_: _MERGE_RULES,
         "PipelinePolicy": functools.partial(PipelinePolicy, parallel_scans=2),
     },

@@ -134,6 +134,7 @@ class Plan:
     damage: float = 0.0
     deny: float = 0.0
     undescribed: float = 0.0
+    promise: float = 0.0
 
 
 @dataclass(slots=True)
@@ -180,6 +181,8 @@ class World:
     lacks: dict[str, dict[str, Denial]] = field(default_factory=lambda: {name: {} for name in _NAMES})
     rights: Random = field(init=False)
     """Choices of their own, so that histories without missing rights are as they would be without it."""
+    promises: Random = field(init=False)
+    """Likewise, of what topics promise for tombstones."""
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
@@ -190,6 +193,7 @@ class World:
         """Set everything up; nothing runs yet."""
         self.runtime = Runtime(self.seed)
         self.rights = Random(f"rights {self.seed}")
+        self.promises = Random(f"promises {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
         self.judge = Judge(self.cluster, self.bucket, PAIR)
@@ -281,6 +285,7 @@ class World:
             deny=some(0.05, 0.2),
         )
         self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
+        self.plan.promise = 0.05 if self.promises.random() < 0.2 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
         if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
@@ -718,6 +723,8 @@ class World:
             self._count("denied")
             self.cluster.denied.add(name)
             self.runtime.at(self.runtime.now + seconds, lambda: self.cluster.denied.discard(name))
+        if names and self.promises.random() < plan.promise:
+            self._promise(self.promises.choice(names))
         if names and self._chance(plan.recreate):
             name = rng.choice(names)
             self.say(f"topic {name} is recreated")
@@ -738,6 +745,13 @@ class World:
             name = rng.choice(names)
             if name in self.cluster.topics and self.cluster.topics[name].partitions < 3:
                 self.cluster.grow(name)
+
+    def _promise(self, name: str) -> None:
+        """Somebody sets `delete.retention.ms`."""
+        seconds = self.promises.choice((12.0, patching.DELETE_RETENTION_S, 60.0))
+        self._count("promise")
+        self.say(f"tombstones of topic {name} live {seconds:.0f} s")
+        self.cluster.promise(name, seconds)
 
     def _commands(self) -> None:
         plan, rng = self.plan, self.random

@@ -22,6 +22,7 @@ from sink.object_store.base import StoreTransientError
 from sink.pipeline import Phase, Pipeline
 from sink.source.errors import ClusterTransientError
 from sink.source.fetched import AtHead, FaultKind, FetchFault, LogBounds, TopicPartition
+from sink.tail import _HELD
 from sink.transcode.reference import ReferenceTranscoder
 
 
@@ -50,6 +51,49 @@ def test_base_and_tail_are_read_once(bench: Bench) -> None:
     report = pipeline.report()
     assert (report.phase, report.partitions, report.base_remaining, report.error) == (Phase.READING, 1, 0, None)
     assert (report.records, report.lag_records) == (14, 0)
+
+
+@pytest.mark.parametrize("which", ["commit-1", "survey", "merge-1", "pipeline-1"])
+def test_a_thread_that_can_not_be_started_is_a_failure(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The controller starts another one a few seconds after a failure, and nothing after silence."""
+    start = threading.Thread.start
+
+    def begin(thread: threading.Thread) -> None:
+        if thread.name == which:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    with pytest.raises(RuntimeError):
+        bench.start()
+    (pipeline,) = bench.started
+    assert (pipeline.phase, str(pipeline.error)) == (Phase.FAILED, "can't start new thread")
+    pipeline.drain()
+    assert pipeline.join(1.0)
+    deadline = time.monotonic() + 5
+    while any(thread.name in {"commit-1", "survey", "merge-1"} for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "a thread of it goes on"
+        time.sleep(0.01)
+
+
+def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
+    """It is not looked at any more: a transaction that was open then may have ended long ago."""
+    bench.log.append(0, 1)
+    pipeline = bench.start()
+    bench.until(through(2))
+    pipeline._board.say((_HELD, T0), "an open transaction holds back t-0")
+    pipeline._brake.full(1 << 60, now=clock.now() - 100.0)
+    assert "an open transaction holds back t-0" in pipeline.report().trouble
+    assert pipeline.report().held == (T0,)
+    pipeline.drain()
+    assert pipeline.join(5.0)
+    report = pipeline.report()
+    assert (report.phase, report.trouble, report.held) == (Phase.DRAINED, (), ())
+    waited = report.waited_s
+    time.sleep(0.02)
+    assert pipeline.report().waited_s == waited
 
 
 def test_an_empty_log_becomes_read_through(bench: Bench) -> None:

@@ -141,6 +141,14 @@ def test_directed_histories() -> None:
             id="the machine's clock alone does",
         ),
         pytest.param(
+            "from sink.track import Track\n"
+            "def promise(self, retention_s, *, now):\n"
+            "    self.retention_s = self.held_to_s = retention_s\n"
+            "Track.promise = promise\n",
+            "a longer promise hides an absence, seed 1: ",
+            id="what was missed is judged by what is promised now",
+        ),
+        pytest.param(
             "from sink.scan import BaseScan\n"
             "BaseScan.led_by = lambda self, leader, epoch: leader == self.base.leader\n",
             "a leader comes back with another log, seed 1: ",

@@ -158,8 +158,56 @@ def test_short_promises_are_kept_at_best_effort() -> None:
     it.read(offset=20, epoch=1)
     assert it.taint(47.0) is None
     assert it.taint(49.0) is not None
-    it.retention_s = None
-    assert it.taint(10_000.0) is None
+    never = track(retention_s=None)
+    never.read(offset=20, epoch=1)
+    assert (never.taint(10_000.0), never.gap_limit_s) == (None, None)
+
+
+@pytest.mark.parametrize("longer", [1000.0, None])
+def test_a_longer_promise_does_not_hold_for_what_was_missed_before(longer: float | None) -> None:
+    """A tombstone's time is fixed when it is first cleaned: what is missed from the next head on has the new one."""
+    it = track()
+    it.record()
+    it.read(offset=20, epoch=1)
+    it.promise(longer, now=50.0)
+    assert it.retention_s == longer
+    assert (it.gap_limit_s, it.margin_s(60.0)) == (80.0, 20.0)
+    late = it.taint(81.0)
+    assert late is not None
+    assert late.reason.endswith("tombstones are promised for 100 s")
+    head(it, 40.0)  # left before the change was known
+    it.record()
+    it.read(offset=21, epoch=1)
+    assert it.taint(130.0) is not None
+    head(it, 60.0)
+    it.record()
+    it.read(offset=22, epoch=1)
+    assert it.taint(500.0) is None
+
+
+def test_an_idle_partition_takes_a_longer_promise_too() -> None:
+    """It is at head again and again, though no commit names it."""
+    it = track()
+    it.record()
+    it.promise(1000.0, now=50.0)
+    head(it, 51.0)
+    it.read(offset=20, epoch=1)
+    assert it.taint(500.0) is None
+    assert it.taint(851.1) is not None
+
+
+def test_a_shorter_promise_holds_at_once() -> None:
+    """And of several the shortest."""
+    it = track()
+    it.record()
+    it.read(offset=20, epoch=1)
+    for now, retention_s in ((10.0, 70.0), (20.0, 1000.0), (30.0, None), (40.0, 90.0)):
+        it.promise(retention_s, now=now)
+    assert it.gap_limit_s == 56.0
+    head(it, 45.0)
+    assert it.gap_limit_s == 56.0, "what was read before that is not judged yet"
+    it.record()
+    assert it.gap_limit_s == 72.0
 
 
 def test_lost_records_are_a_taint_whatever_the_time() -> None:

@@ -1,0 +1,197 @@
+"""What topics promise for tombstones may change: what was missed is judged by the promise of then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from chains import Chain, key, position, topic
+from doubles import MemoryStore
+from pipelines import T0, Bench, Log, through
+
+from backup_avro.chain import Topic
+from backup_avro.container import Codec
+from backup_avro.fold import Generation
+from sink import clock
+from sink.drafts import Drafter
+from sink.lanes import Board
+from sink.roll import Roller
+from sink.scan import BaseScan
+from sink.survey import Survey
+from sink.topics import GuardedTopics
+from sink.track import SHORTEST_RETENTION_S, Track, longest_gap_s
+from sink.transcode.reference import ReferenceTranscoder
+
+WEEK, HOUR = 604_800.0, 3600.0
+
+
+def promising(seconds: float | None, **more: str) -> Topic:
+    """Topic `t`, whose tombstones live so long; None: it only deletes."""
+    config = {"cleanup.policy": "delete" if seconds is None else "compact", **more}
+    if seconds is not None:
+        config["delete.retention.ms"] = str(round(seconds * 1000))
+    return replace(topic(), config=config)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """A pipeline's surroundings."""
+    found = Bench(log=Log())
+    yield found
+    found.abort.set()
+    for pipeline in found.started:
+        pipeline.drain()
+        assert pipeline.join(8.0)
+
+
+@pytest.mark.parametrize("later", [promising(WEEK), promising(None)])
+def test_a_promise_that_grew_while_nobody_read_excuses_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, later: Topic
+) -> None:
+    """Tombstones of then were cleaned, and dropped, by the promise of then."""
+    bench.cluster.topics["t"] = promising(HOUR)
+    bench.log.append(0, 1)
+    first = bench.start()
+    bench.until(through(2))
+    first.drain()
+    assert first.join(5.0)
+    later_ms = clock.local_ms() + 3 * 3_600_000
+    monkeypatch.setattr(clock, "local_ms", lambda: later_ms)
+    bench.cluster.topics["t"] = later
+    bench.again()
+    bench.log.append(5)
+    state = bench.until(through(6))
+    assert state.taints[key()].offset == 2
+    assert state.taints[key()].reason.endswith("tombstones are promised for 3600 s")
+    assert bench.until(lambda state: state.topics["t"] == later), "at head since: the next life judges by that"
+
+
+def test_a_promise_that_grew_in_time_is_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was at head after that: nothing that is missed from then on has the old one."""
+    bench.cluster.topics["t"] = promising(HOUR)
+    bench.log.append(0, 1)
+    first = bench.start()
+    bench.until(through(2))
+    bench.cluster.topics["t"] = promising(WEEK)
+    bench.until(lambda state: state.topics["t"] == promising(WEEK))
+    first.drain()
+    assert first.join(5.0)
+    later_ms = clock.local_ms() + 3 * 3_600_000
+    monkeypatch.setattr(clock, "local_ms", lambda: later_ms)
+    bench.again()
+    bench.log.append(5)
+    assert not bench.until(through(6)).taints
+
+
+# --- what the chain is told -------------------------------------------------------------------------------------------
+
+
+def read_before(partitions: int) -> Generation:
+    """A generation whose chain says that tombstones of `t` live for an hour."""
+    positions = {key(partition=number): position() for number in range(partitions)}
+    return Chain().open().commit(positions, topics=(promising(HOUR),)).state
+
+
+def drafting(state: Generation, *heads: float) -> tuple[Drafter, list[Track]]:
+    """A drafter of partitions of `t` that were at head then."""
+    board = Board(
+        store=MemoryStore(),
+        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        transcoder=ReferenceTranscoder(),
+        read_committed=True,
+        hurry_survey=lambda: None,
+    )
+    for number, at in enumerate(heads):
+        board.tracks[T0._replace(partition=number)] = Track(
+            key=key(partition=number),
+            topic="t",
+            offset=0,
+            epoch=1,
+            log_start=0,
+            head_at=1000,
+            head_mono=at,
+            head_offset=0,
+            scan=BaseScan(state.positions[key()].base, limit_s=60.0),
+            retention_s=HOUR,
+        )
+    return Drafter(board, state, max_objects=4, flush_interval_s=60.0), list(board.tracks.values())
+
+
+def told(drafter: Drafter, *topics: Topic) -> dict[str, Topic]:
+    """What the next commit says of topics after a survey of these."""
+    drafter.survey(Survey(found=GuardedTopics(topics=topics), groups=None))
+    draft = drafter.draft()
+    return {} if draft is None else {topic.name: topic for topic in draft.topics}
+
+
+@pytest.mark.parametrize("longer", [WEEK, None])
+def test_the_chain_learns_of_a_longer_promise_once_all_were_at_head(longer: float | None) -> None:
+    """Whoever goes on judges by what it says; a partition that nobody reads now counts as well."""
+    state = read_before(2)
+    now = clock.now()
+    drafter, (first, second) = drafting(state, now - 10, now - 10)
+    after = promising(longer)
+    assert told(drafter, after) == {}
+    first.head_mono = clock.now() + 1
+    assert told(drafter, after) == {}
+    second.head_mono = clock.now() + 1
+    assert told(drafter, after) == {"t": after}
+    assert told(drafter, after) == {}
+    alone, _ = drafting(state, now + 100)
+    assert told(alone, after) == {}
+
+
+def test_what_else_changes_and_shorter_promises_are_told_at_once() -> None:
+    """And one that is taken back is none; the next one waits for heads of its own time."""
+    state = read_before(1)
+    drafter, (track,) = drafting(state, clock.now() - 10)
+    assert told(drafter, promising(WEEK, **{"segment.ms": "1"})) == {}
+    other = promising(HOUR, **{"segment.ms": "1"})
+    assert told(drafter, other) == {"t": other}
+    assert told(drafter, promising(60.0)) == {"t": promising(60.0)}
+    track.head_mono = clock.now()
+    assert told(drafter, promising(HOUR)) == {}, "at head before that was known"
+
+
+# --- what can't be judged yet -----------------------------------------------------------------------------------------
+
+
+def test_what_came_late_waits_for_a_survey() -> None:
+    """A promise may have become shorter meanwhile; what came in time is right by the shortest one that there is."""
+    state = read_before(1)
+    drafter, (track,) = drafting(state, clock.now())
+    longest = longest_gap_s(SHORTEST_RETENTION_S)
+    found = GuardedTopics(topics=(promising(HOUR),))
+    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - longest - 1))
+    assert not drafter.unsure()
+    track.head_mono = clock.now() - longest - 1
+    assert not drafter.unsure(), "nothing was read since"
+    track.read(offset=1, epoch=1)
+    assert drafter.unsure()
+    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - longest + 5))
+    assert not drafter.unsure()
+
+
+def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Bench) -> None:
+    """The brokers describe no topic after a long gap: nothing is said of what was read, or lost; later it is."""
+    bench.cluster.topics["t"] = promising(HOUR)
+    bench.log.append(0, 1)
+    pipeline = bench.start()
+    bench.until(through(2))
+    (track,) = pipeline._board.tracks.values()
+    bench.cluster.error = TimeoutError("no answer")
+    bench.log.quiet = True
+    pipeline._drafter._asked -= HOUR
+    pipeline._surveyor._latest = None
+    seq = bench.chain().seq
+    track.head_mono -= HOUR / 2
+    bench.log.append(2)
+    bench.log.quiet = False
+    bench.until(lambda _: track.offset == 3)
+    clock_s = clock.now() + 1.0
+    bench.until(lambda _: clock.now() > clock_s)
+    assert bench.chain().seq == seq
+    bench.cluster.topics["t"] = promising(60.0)
+    bench.cluster.error = None
+    assert key() in bench.until(through(3)).taints
