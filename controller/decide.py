@@ -16,6 +16,9 @@ from backup_avro.pause import Pause, in_force
 from backup_avro.release import released
 from controller.observation import Activation, Observation, PipelineState, Policy, Role
 
+_LOST_HEARTBEATS = 3
+"""A peer whose chain goes on growing so many heartbeats after the last one that was heard lives without being heard."""
+
 
 class Reason(StrEnum):
     """Why something is done, logged and shown."""
@@ -344,7 +347,7 @@ def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[li
     if active is None:
         return _first_turn(number, seen, policy)
     if active not in held:
-        if active.instance != seen.me and _silent(seen, policy):
+        if active.instance != seen.me and not _may_live(active.instance, seen, policy):
             return [ClaimNext(generation=number, reason=Reason.ACTIVE_SILENT)], Reason.ACTIVE_SILENT
         return [], Reason.STEADY
     return _next_turn(active, number, seen, policy)
@@ -389,14 +392,19 @@ def _building(generation: Generation, seen: Observation, policy: Policy) -> bool
             return False
         # Younger than now: the store's clock was set back, maybe by a day.
         fresh = abs(seen.at - generation.claim.at) < policy.liveness_timeout_s * 1000
-        return fresh and (generation.instance == seen.me or not _silent(seen, policy))
+        return fresh and (generation.instance == seen.me or _may_live(generation.instance, seen, policy))
     return _owner_alive(generation, seen, policy)
 
 
 def _owner_alive(generation: Generation, seen: Observation, policy: Policy) -> bool:
     if generation.instance == seen.me:
         return generation.holder == seen.incarnation
-    return not _silent(seen, policy)
+    return _may_live(generation.instance, seen, policy)
+
+
+def _may_live(instance: str, seen: Observation, policy: Policy) -> bool:
+    """Whether another instance may be at work: not one of a name that nobody of the pair has any more."""
+    return instance == seen.peer.instance and not _silent(seen, policy)
 
 
 def _unheard(seen: Observation, policy: Policy) -> bool:
@@ -406,15 +414,19 @@ def _unheard(seen: Observation, policy: Policy) -> bool:
 
 
 def _silent(seen: Observation, policy: Policy) -> bool:
-    """Whether the peer counts as dead: neither heartbeat nor chain entry; or heartbeats, but its chain stands still."""
-    last = max(
-        seen.started_mono,
-        seen.peer.heard_mono or seen.started_mono,
-        seen.peer.progressed_mono or seen.started_mono,
-    )
-    if seen.now_mono - last >= policy.liveness_timeout_s:
-        return True
-    return _stands_still(seen, policy)
+    """Whether the peer counts as dead: neither heartbeat nor chain entry; or heartbeats, but its chain stands still.
+
+    A chain without anything new grows rarely. So where a peer went on without being heard, or nobody can be heard, it
+    has as long as that takes: else each would replace the other, again and again, as long as messages are lost.
+    """
+    heard = seen.peer.heard_mono or seen.started_mono
+    progressed = seen.peer.progressed_mono or seen.started_mono
+    if seen.now_mono - max(heard, progressed) < policy.liveness_timeout_s:
+        return _stands_still(seen, policy)
+    # Twice: the last entry of one who died may be seen late, and another one may have been on its way.
+    before = seen.peer.progressed_before_mono or seen.started_mono
+    went_on_unheard = before - heard >= max(_LOST_HEARTBEATS * policy.heartbeat_s, policy.liveness_timeout_s / 2)
+    return not (seen.deaf or went_on_unheard) or seen.now_mono - progressed >= policy.quiet_s
 
 
 def _stands_still(seen: Observation, policy: Policy) -> bool:

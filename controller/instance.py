@@ -232,6 +232,7 @@ class Instance:
         peer = self._parts.bulletin.peer()
         identity = self._parts.identity
         known = [generation.number for generation in view.generations]
+        self._runs.forget_drained(one.number for one in view.generations if one.sealed)
         return Observation(
             now_mono=time.monotonic(),
             at=now_ms(self._parts.store),
@@ -246,6 +247,7 @@ class Instance:
                 heard_mono=peer.heard_mono,
                 left=peer.left,
                 progressed_mono=view.grew_mono.get(peer.instance),
+                progressed_before_mono=view.grew_before_mono.get(peer.instance),
             ),
             twin=self._parts.bulletin.twin(),
             activations=self._parts.bulletin.activations(),
@@ -257,6 +259,7 @@ class Instance:
             releases=view.releases,
             pause=view.pause,
             damaged=frozenset(view.damaged),
+            deaf=self._parts.coordination.failing,
             # As long as nobody has looked, anything may be held.
             held=frozenset(known if self._keeper.held is None else self._keeper.held),
         )
@@ -331,6 +334,7 @@ class Instance:
 
     def _complete(self, number: int, *, ask_brokers: bool) -> None:
         try:  # not between commits, because brokers may take their time, and a terabyte takes hours to be read back
+            self._tasks.read_on()
             self._tasks.read_back(number)
             cut = self._tasks.prove_cuts(number) if ask_brokers else frozenset()
         except TransientError as error:

@@ -36,6 +36,8 @@ class Policy:
     retain_age_s: float = 0.0
     progress_timeout_s: float = 2700.0
     """An Active whose chain stands still this long counts as silent; three times the longest CONFIRM interval."""
+    quiet_s: float = 1080.0
+    """A chain may be without a new entry for so long; where heartbeats can't be heard that tells who lives."""
     restart_delay_s: float = 5.0
     """How long a failed pipeline rests before it is started again."""
 
@@ -44,13 +46,15 @@ class Policy:
 class Peer:
     """What is known of the other instance. `heard_mono` counts messages that came while this process ran.
 
-    `left` is whether its last word was LEAVING. `progressed_mono` is when one of its chains was last seen to grow.
+    `left` is whether its last word was LEAVING. `progressed_mono` is when one of its chains was last seen to grow,
+    `progressed_before_mono` when at an earlier look.
     """
 
     instance: str
     heard_mono: float | None = None
     left: bool = False
     progressed_mono: float | None = None
+    progressed_before_mono: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,5 +130,7 @@ class Observation:
     """The newest pause that a person asked for, whether it still holds or not."""
     damaged: frozenset[int] = frozenset()
     """Generations whose chains can't be read, and which are therefore not among `generations`."""
+    deaf: bool = False
+    """Whether I can't read or write on the coordination topic: that nobody is heard says nothing."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.guard import GuardedCluster
@@ -94,6 +94,12 @@ class Runs:
     def forget(self, generation: int) -> None:
         """Drop a pipeline that ended and whose generation needs none any more."""
         self._runs.pop(generation, None)
+
+    def forget_drained(self, generations: Iterable[int]) -> None:
+        """Drop the pipelines of these generations that have committed all and ended: sealed ones are read no more."""
+        for number in generations:
+            if number in self._runs and self._runs[number].pipeline.drained:
+                del self._runs[number]
 
     def states(self) -> dict[int, PipelineState]:
         """Return what decisions depend on."""

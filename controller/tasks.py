@@ -239,6 +239,13 @@ class Tasks:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
         return frozenset(found)
 
+    def read_on(self) -> None:
+        """Read on to the heads of all chains. A week may have passed since they were needed last.
+
+        So what `complete` has to read, while commits wait, is what came in the meantime. Raises errors of the store.
+        """
+        self._generations()
+
     def read_back(self, number: int) -> None:
         """Read back what generation `number` has stored, until so little is left that commits may wait for it.
 

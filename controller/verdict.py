@@ -13,9 +13,8 @@ from backup_avro.fold import Generation
 from controller import agreement, losses
 from controller.cli.output import duration
 from controller.sighting import Sight, Voice, stands_at
+from sink.track import CONFIRM_CEILING_S
 
-# A chain says at least this often that it is at head (the longest interval between two CONFIRM entries).
-_CONFIRM_S = 900.0
 _SHOWN = 3
 # A turn takes as long as the log is read: it is late when half an interval, and an hour, was not enough.
 _LATE, _LATE_S = 0.5, 3600.0
@@ -272,13 +271,14 @@ def _not_committing(seen: Sight) -> Iterator[Problem]:
     if active is None or (seen.voices is not None and not seen.alive(active.instance)):
         return
     last = stands_at(active)
-    limit_s = _CONFIRM_S + 3 * seen.policy.flush_interval_s
+    limit_s = CONFIRM_CEILING_S + 3 * seen.policy.flush_interval_s
     if last is None or seen.since_s(last) <= limit_s:
         return
     yield Problem(
         fault=Fault.NOT_COMMITTING,
         message=f"generation {active.number} of {active.instance} has not committed for {duration(seen.since_s(last))}",
-        remedy=f"look at the log of {active.instance}: it commits or confirms at least every {duration(_CONFIRM_S)}",
+        remedy=f"look at the log of {active.instance}: "
+        f"it commits or confirms at least every {duration(CONFIRM_CEILING_S)}",
     )
 
 

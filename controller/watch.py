@@ -23,8 +23,9 @@ _RETRY_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView:
-    """All chains as of a read that began at `began_mono`. `grew_mono`: when a chain of an instance last grew.
+    """All chains as of a read that began at `began_mono`.
 
+    `grew_mono` is when a chain of an instance was last seen to grow, `grew_before_mono` when at an earlier look.
     `numbers` are those of all generations of which there is anything, ascending.
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
@@ -35,6 +36,7 @@ class StoreView:
     generations: tuple[Generation, ...]
     numbers: tuple[int, ...]
     grew_mono: dict[str, float]
+    grew_before_mono: Mapping[str, float] = field(default_factory=dict)
     releases: tuple[Release, ...] = ()
     damaged: Mapping[int, str] = field(default_factory=dict)
     handover_ms: int | None = None
@@ -77,6 +79,7 @@ class StoreWatch:
         self._view: StoreView | None = None
         self._snapshots: dict[int, Generation] = {}
         self._grew: dict[str, float] = {}
+        self._grew_before: dict[str, float] = {}
         self._told: set[int] = set()
         self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
         self.trouble: str | None = None
@@ -124,7 +127,7 @@ class StoreWatch:
     def _read(self) -> None:
         began = time.monotonic()
         first = self._view is None
-        generations = []
+        generations, grown = [], set()
         # Before the chains: who sees a claim that was made after a pause has seen the pause as well.
         pause = self._pauses.refresh()
         for state in self._reader.refresh(tolerant=True):
@@ -132,8 +135,10 @@ class StoreWatch:
             if known is None or known.seq != state.seq:
                 known = self._snapshots[state.number] = state.frozen_copy()
                 if not first:
-                    self._grew[state.instance] = time.monotonic()
+                    grown.add(state.instance)
             generations.append(known)
+        self._grew_before |= {name: self._grew[name] for name in grown if name in self._grew}
+        self._grew |= dict.fromkeys(grown, time.monotonic())
         self._snapshots = {state.number: state for state in generations}
         self._reader.forget_ended()
         for number, error in self._reader.damaged.items():
@@ -145,6 +150,7 @@ class StoreWatch:
             generations=tuple(generations),
             numbers=tuple(self._reader.numbers),
             grew_mono=dict(self._grew),
+            grew_before_mono=dict(self._grew_before),
             releases=self._releases.refresh(tolerant=True) if any(g.sealed for g in generations) else (),
             damaged={number: str(error) for number, error in self._reader.damaged.items()},
             handover_ms=last_handover_ms(self._reader.history()),

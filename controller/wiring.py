@@ -19,9 +19,12 @@ from sink.object_store import StoreSettings, open_store
 from sink.object_store.base import ObjectStore
 from sink.pipeline import PipelinePolicy
 from sink.source.client_config import Value
+from sink.track import CONFIRM_CEILING_S
 from sink.worker import Setting
 
 _SURVEY_S = 10.0
+_FLUSHES = 3
+"""Within so many intervals what is due is stored."""
 
 
 def store_of(config: Config) -> ObjectStore:
@@ -93,6 +96,7 @@ def policy_of(config: Config) -> Policy:
         handover_timeout_s=config.handover.timeout.total_seconds(),
         heartbeat_s=config.coordination.heartbeat_interval.total_seconds(),
         flush_interval_s=config.flush.interval.total_seconds(),
+        quiet_s=CONFIRM_CEILING_S + _FLUSHES * config.flush.interval.total_seconds(),
         retain_generations=config.retain.generations,
         retain_age_s=config.retain.age.total_seconds(),
     )

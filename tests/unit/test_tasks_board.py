@@ -11,6 +11,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, part
 from doubles import MemoryStore
 
+from backup_avro.chain import Kind
 from backup_avro.errors import PermanentError, RefusedError, TransientError
 from controller import tasks as tasks_module
 from controller.tasks import InUseError, TaskBoard
@@ -153,6 +154,14 @@ def test_a_view_follows_the_chains_and_stands_still() -> None:
         backup.commit(records("orders", 0, range(3)))
         until(lambda: watch.view is not None and "a" in watch.view.grew_mono)
         assert first.generations[0].seq == 1, "the old view did not move"
+        once = watch.view
+        assert once is not None
+        assert once.grew_before_mono == {}
+        backup.append(Kind.REWRITE, reason="more")
+        until(lambda: watch.view is not None and "a" in watch.view.grew_before_mono)
+        assert watch.view is not None
+        assert watch.view.grew_before_mono == once.grew_mono
+        assert watch.view.grew_mono["a"] > once.grew_mono["a"]
         assert wake.is_set()
         store.before = lambda *_: StoreTransientError("503")
         until(lambda: watch.trouble)
@@ -161,8 +170,8 @@ def test_a_view_follows_the_chains_and_stands_still() -> None:
         until(lambda: watch.trouble is None)
         backup.commit(records("orders", 0, range(3, 5)))
         name = max(store.objects, key=lambda key: (key.startswith(f"{PAIR}/generations/"), key))
-        until(lambda: watch.view is not None and watch.view.generations[0].seq == 3)
-        store.objects[name.replace("3.json", "4.json")] = b"{}"
+        until(lambda: watch.view is not None and watch.view.generations[0].seq == 4)
+        store.objects[name.replace("4.json", "5.json")] = b"{}"
         until(lambda: watch.view is not None and not watch.view.generations)
         assert watch.view is not None
         assert watch.view.newest == 1, "its number stays taken"
