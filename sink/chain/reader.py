@@ -10,7 +10,7 @@ from itertools import islice, pairwise, zip_longest
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, sha256_hex
 from backup_avro.chain_json import decode_claim, decode_entry
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, bare
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, TandemError, bare
 from backup_avro.fold import Generation
 from backup_avro.head import Head, RolledBackError
 from sink.object_store.base import ObjectMissingError, ObjectStore
@@ -20,6 +20,10 @@ _WINDOW = 4 * _PARALLEL_READS
 _AHEAD = 1 << 20
 """Bytes of an entry that is read ahead of its turn, so that a window of junk is no more than 64 MiB. One that names ten
 thousand partitions has 0.7 MB; larger ones, such as a SNAPSHOT of many objects, are rare."""
+_FEW = 2
+"""Chains whose heads are not worth looking for at the same time."""
+_FAR = 64
+"""Entries after which it is looked how many more there are."""
 _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
 it is looked whether the entries up to which chains were read are still those."""
@@ -33,13 +37,19 @@ _ROLLED_BACK = (
 )
 
 
-def _last(exists: Callable[[int], bool]) -> int:
-    """Return the largest n > 0 with exists(n), numbers being dense from 1 on; 0 if none is."""
-    step, low = 1, 0
-    while exists(low + step):
-        low += step
-        step *= 2
-    high = low + step
+def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
+    """Return the largest n > 0 with exists(n), numbers being dense from 1 on, 0 if none is; quickly near `guess`."""
+    step, low = 1, guess
+    if guess and not exists(guess):
+        high = guess
+        while (low := max(0, high - step)) and not exists(low):
+            high = low
+            step *= 2
+    else:
+        while exists(low + step):
+            low += step
+            step *= 2
+        high = low + step
     while high - low > 1:
         middle = (low + high) // 2
         if exists(middle):
@@ -53,21 +63,25 @@ class ChainReader:
     """The generations of one pair as S3 has them. Keeps what it read and reads on from there; one thread at a time.
 
     Generations that were wholly cleared before the first refresh are not read, unless `ended` asks for them: a year of
-    weekly turns leaves fifty long chains that say nothing any more. Chains are read from their latest SNAPSHOT on,
-    unless `whole`.
+    weekly turns leaves fifty long chains that say nothing any more. With `outlines` no more than an outline of each is
+    kept. Chains are read from their latest SNAPSHOT on, unless `whole`.
 
     A chain that was read up to an entry never counts again without it: if the bucket is put back to an older state,
     whoever saw the newer one knows.
     """
 
-    def __init__(self, store: ObjectStore, pair: str, *, ended: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, store: ObjectStore, pair: str, *, ended: bool = False, outlines: bool = False, whole: bool = False
+    ) -> None:
         self._store = store
         self._pair = layout.check_name(pair, "pair")
         self._generations: dict[int, Generation] = {}
         self._numbers: set[int] = set()
         self._wants_ended = ended
+        self._wants_outlines = outlines
         self._whole = whole
         self._ended: set[int] = set()
+        self._over: dict[int, bool] = {}
         self._damaged: dict[int, DamagedError] = {}
         self._heads: dict[int, Head] = {}
         self._refreshes = 0
@@ -128,6 +142,7 @@ class ChainReader:
             self._list_claims()
         self._refreshes += 1
         numbers = sorted(self._numbers)
+        self._look_whether_over(numbers)
         while numbers:
             for number in numbers:
                 self._try_to_read_on(number, tolerant=tolerant)
@@ -196,7 +211,7 @@ class ChainReader:
                 if self._refreshes % _LOOK_BACK == 0:
                     self._look_back(state)
                 self._heads[number] = Head.of(state)
-        elif not self._wants_ended and self._is_over(number):
+        elif not self._wants_ended and self._was_over(number):
             self._ended.add(number)
         else:
             try:
@@ -213,6 +228,8 @@ class ChainReader:
             known = self._heads.get(number)
             if known is not None:
                 self._check(known, state)
+            if self._wants_outlines and state.gone:
+                state = state.outline()
             self._generations[number] = state
             self._heads[number] = Head.of(state)
 
@@ -254,9 +271,31 @@ class ChainReader:
             )
         self._looked[state.number] = state.seq
 
-    def _is_over(self, number: int) -> bool:
+    def _look_whether_over(self, numbers: Iterable[int]) -> None:
+        """Look at the heads of many chains at a time, as a first reading finds them: a year of daily turns leaves 365.
+
+        What goes wrong with one of them is told when it is its turn to be read.
+        """
+        known = self._generations.keys() | self._ended | self._damaged.keys()
+        unknown = [] if self._wants_ended else [number for number in numbers if number not in known]
+        if len(unknown) <= _FEW:
+            return
+        first, *others = unknown
+        try:
+            guess = self.head(first)  # chains of one pair are of about the same length
+        except TandemError:
+            return
+        with ThreadPoolExecutor(_PARALLEL_READS, thread_name_prefix="chain-read") as pool:
+            found = {number: pool.submit(self._is_over, number, guess) for number in others}
+        self._over = {number: bool(one.result()) for number, one in found.items() if one.exception() is None}
+
+    def _was_over(self, number: int) -> bool:
+        known = self._over.pop(number, None)
+        return self._is_over(number) if known is None else known
+
+    def _is_over(self, number: int, guess: int = 0) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
-        head = self.head(number)
+        head = self.head(number, guess)
         if head == 0:
             return False
         entry, _ = self._entry(number, head)
@@ -348,14 +387,21 @@ class ChainReader:
             seq = state.earlier_snapshot
         return None
 
-    def head(self, number: int) -> int:
-        """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store."""
-        return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None)
+    def head(self, number: int, guess: int = 0) -> int:
+        """Return the number of the last entry of a chain, 0 if it has none yet. Raises errors of the store.
+
+        If it is near `guess`, that takes fewer requests.
+        """
+        return _last(lambda seq: self._store.head(layout.entry_key(self._pair, number, seq)) is not None, guess)
 
     def follow(self, state: Generation) -> bool:
         """Read what was appended since; return whether there was anything."""
         before = state.seq
         while True:
+            if state.seq - before == _FAR:  # a week, maybe: several at a time
+                head = self.head(state.number, state.seq)
+                for entry, sha256 in self.entries(state.number, state.seq + 1, head):
+                    state.apply(entry, sha256)
             key = layout.entry_key(self._pair, state.number, state.seq + 1)
             try:
                 data = self._store.get(key)

@@ -21,6 +21,7 @@ from backup_avro.head import Head, RolledBackError
 from backup_avro.selection import choose
 from sink.chain.reader import ChainReader
 from sink.clear import clear
+from sink.object_store.base import StoreTransientError
 
 
 def test_a_turn_that_ends_while_chains_are_read_hides_nothing() -> None:
@@ -384,6 +385,78 @@ def test_a_chain_with_large_entries_is_read_in_order_and_many_at_a_time() -> Non
     assert all(sha256 == sha256_hex(store.objects[layout.entry_key(PAIR, 1, entry.seq)]) for entry, sha256 in found)
     assert 8 < store.most_readers <= 16 + 1
     assert ChainReader(store, PAIR, whole=True).load(1).head_sha256 == state.head_sha256
+
+
+def test_a_week_is_followed_many_at_a_time() -> None:
+    """A task may need chains again after days; a commit that comes meanwhile is read, too."""
+    store = _Copying()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    for number in range(300):
+        backup.commit(records("orders", 0, [number]))
+    store.most_readers = 0
+    store.log.clear()
+
+    def write(operation: str, key: str) -> None:
+        if operation == "get" and key == layout.entry_key(PAIR, 1, backup.writer.state.seq):
+            store.before = no_fault
+            backup.commit(records("orders", 0, [300]))
+
+    store.before = write
+    (state,) = reader.refresh()
+    assert state == backup.writer.state
+    assert state.seq == 302
+    assert 8 < store.most_readers <= 16 + 1
+    assert len([key for operation, key in store.log if operation == "get"]) < 310
+
+
+def test_a_hole_in_what_is_followed_is_damage() -> None:
+    """Far behind, too, it is not taken for the end."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    for number in range(200):
+        backup.commit(records("orders", 0, [number]))
+    del store.objects[layout.entry_key(PAIR, 1, 98)]
+    with pytest.raises(DamagedError, match="is missing, but later ones exist"):
+        reader.refresh()
+
+
+def test_a_first_reading_looks_for_the_ends_of_many_chains_at_a_time() -> None:
+    """A year of turns leaves hundreds that are over: each costs a few requests, and does not wait for the others."""
+    store = _Copying()
+    for backup in turns(store, 12)[:-2]:
+        wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
+        clear(store, backup.writer, wanted, stop=threading.Event())
+    store.most_readers = 0
+    store.log.clear()
+    reader = ChainReader(store, PAIR)
+    assert [state.number for state in reader.refresh()] == [11, 12]
+    assert store.most_readers > 4
+    asked = [key for _, key in store.log if key.startswith(layout.chain_prefix(PAIR, 5))]
+    assert len(asked) <= 4
+    store.log.clear()
+    reader.refresh()
+    assert not [key for _, key in store.log if key.startswith(layout.chain_prefix(PAIR, 5))]
+
+
+def test_a_store_that_fails_while_ends_are_looked_for_is_told() -> None:
+    """By the reading itself, whichever look it was; and the next one finds them."""
+    store = MemoryStore()
+    for backup in turns(store, 9)[:-2]:
+        wanted = Clearing(goes=tuple(sorted(backup.positions)), stays={})
+        clear(store, backup.writer, wanted, stop=threading.Event())
+    down = StoreTransientError("503")
+    for number in (1, 5):
+        prefix = layout.chain_prefix(PAIR, number)
+        store.before = lambda _, key, prefix=prefix: down if key.startswith(prefix) else None  # type: ignore[misc]
+        reader = ChainReader(store, PAIR)
+        with pytest.raises(StoreTransientError):
+            reader.refresh(tolerant=True)
+        store.before = no_fault
+        assert [state.number for state in reader.refresh()] == [8, 9]
 
 
 def test_nobody_reads_on_when_a_reader_has_had_enough() -> None:

@@ -178,6 +178,22 @@ def test_the_head_is_found_by_doubling(count: int) -> None:
     assert len(looks) <= 2 * count.bit_length() + 2
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100, 10_080])
+@pytest.mark.parametrize("off", [-20_000, -7, -1, 0, 1, 2, 9, 400])
+def test_a_head_is_found_near_a_guess(count: int, off: int) -> None:
+    """With as many looks as the distance has bits, twice, whichever way it is off."""
+    looks: list[int] = []
+
+    def exists(number: int) -> bool:
+        assert number > 0
+        looks.append(number)
+        return number <= count
+
+    guess = max(0, count + off)
+    assert _last(exists, guess) == count
+    assert len(looks) <= 2 * abs(count - guess).bit_length() + 3
+
+
 def test_a_reader_follows_what_is_appended(store: MemoryStore) -> None:
     """New entries and new generations; those that are gone are left out, but stay in the history."""
     reader = ChainReader(store, PAIR)
