@@ -20,7 +20,7 @@ import structlog
 from backup_avro import layout
 from backup_avro.chain import Entry, Kind, Part, StoredObject, Topic, largest_of, sha256_hex, uncompressed_of
 from backup_avro.container import Codec, encode_header
-from backup_avro.errors import DamagedError, TandemError
+from backup_avro.errors import DamagedError, TandemError, TransientError
 from backup_avro.fold import ChainError, Generation
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
@@ -72,7 +72,10 @@ class _Job:
 
 
 class Merger:
-    """Merges one generation's objects, every few commits. `stop` and never `join`: it may be uploading."""
+    """Merges one generation's objects, every few commits. `stop` and never `join`: it may be uploading.
+
+    `trouble` is why what was replaced can't be deleted, where only somebody else can mend that.
+    """
 
     def __init__(
         self, *, writer: ChainWriter, store: ObjectStore, committer: Appender, rules: MergeRules, name: str
@@ -89,6 +92,7 @@ class Merger:
         self._told = False
         self._doubted: set[str] = set()
         self._lost: dict[str, Loss] = {}
+        self.trouble: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -130,7 +134,7 @@ class Merger:
         """Merge once; return whether there may be more."""
         job = self._ask(self._look, mine=Exception)
         assert isinstance(job, _Job)
-        self._sweep(job.replaced)
+        self._try_sweep(job.replaced)
         if job.merge is None:
             return False
         try:
@@ -290,6 +294,18 @@ class Merger:
         return open_object(keys_of(self._store), item, data)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
+
+    def _try_sweep(self, replaced: dict[str, int]) -> None:
+        """Sweep; if that fails, merging goes on: without it a chain, and what is kept of it, grow without end."""
+        before, self.trouble = self.trouble, None
+        try:
+            self._sweep(replaced)
+        except TransientError as error:
+            _LOG.warning("could not delete what merging replaced, trying again", error=str(error))
+        except TandemError as error:
+            self.trouble = str(error)
+            if before is None:
+                _LOG.warning("cannot delete what merging replaced", error=str(error))
 
     def _sweep(self, replaced: dict[str, int]) -> None:
         """Delete what was replaced longer than the grace time ago, unless a pin keeps it. The next REWRITE says so."""

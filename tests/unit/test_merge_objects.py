@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
-from doubles import MemoryStore
+from doubles import MemoryStore, no_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backup_avro.chain import Entry, Kind, PartitionKey, largest_of, uncompressed_of
 from backup_avro.checkpoint import Outcome, Request, encode_outcome
 from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.errors import TandemError
 from backup_avro.layout import outcome_key
 from backup_avro.record import Record, decode_body, encode
 from sink.chain import checkpoints, pins
@@ -25,7 +26,7 @@ from sink.commit import Task
 from sink.confirm import ObjectLostError
 from sink.merge import Merger
 from sink.merge_plan import MergeRules, plan_merge
-from sink.object_store.base import StoreTransientError
+from sink.object_store.base import StoreDeniedError, StoreTransientError
 from spark_jobs.verify_plan import check_object, check_state, plan_objects
 
 RULES = MergeRules(fan_in=3, smallest=1000, own_bytes=400, limit=4000, most_runs=9)
@@ -354,6 +355,31 @@ def test_it_stays_for_the_grace_time() -> None:
     assert it.step()
     assert replaced.isdisjoint(backup.writer.state.replaced)
     assert ChainReader(store, PAIR).load(1) == backup.writer.state
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(StoreDeniedError("403", remedy="grant it"), "403 (grant it)"), (StoreTransientError("503"), None)],
+)
+def test_what_can_not_be_deleted_keeps_nothing_from_being_merged(error: TandemError, told: str | None) -> None:
+    """Else chain and memory would grow without end; a missing right is told until it is there, a 503 is not."""
+    store = MemoryStore()
+    backup, replaced = merged(store)
+    it = merger(backup)
+    store.clock_ms += GRACE_MS + 10_000
+    store.before = lambda operation, _: error if operation == "delete" else None
+    assert not it.step()
+    assert replaced <= store.objects.keys()
+    for n in range(3, 6):
+        backup.commit([*records("t", 1, [2 * n]), *records("u", 0, [2 * n])], journal=True)
+    objects = len(backup.writer.state.objects)
+    assert it.step()
+    assert it.trouble == told
+    assert len(backup.writer.state.objects) < objects
+    store.before = no_fault
+    it.step()
+    assert it.trouble is None
+    assert replaced.isdisjoint(store.objects)
 
 
 def test_a_reader_keeps_it() -> None:
