@@ -265,6 +265,13 @@ def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limi
         elif not last.clean:
             severity = Severity.CRITICAL
             message = f"the last `tandem {kind.value}` found {last.findings} mismatches"
+        elif last.unsettled:
+            severity, before = Severity.CRITICAL, last.unsettled[-1]
+            ago = duration(_since(moment(before.at), now) or 0.0)
+            message = (
+                f"a `tandem {kind.value}` found {before.findings} mismatches {ago} ago ({before.what}), "
+                "and none has read that again since"
+            )
         elif (age_s := _since(moment(last.at), now)) is not None and age_s > limit:
             message = f"the last `tandem {kind.value}` was {duration(age_s)} ago"
         else:

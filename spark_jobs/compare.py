@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backup_avro.chain import PartitionKey, Topic
 from backup_avro.coverage import common_offset
-from backup_avro.errors import ConfigError, PermanentError, RefusedError, TimedOutError
+from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Slice, choose, select
 from sink.chain import pins
@@ -26,6 +26,7 @@ from sink.source.cluster import ClusterAdmin
 from sink.source.fetcher import RawFetcher
 from sink.transcode.choice import best_bodies
 from sink.transcode.segment import Segment
+from spark_jobs.attempts import is_last
 from spark_jobs.cluster import Cluster
 from spark_jobs.compare_plan import (
     NAMED,
@@ -60,12 +61,16 @@ _FEWEST, _MOST = 5, 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicTask:
-    """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut."""
+    """Compare the backup of one partition, `slices` up to `cut`, with the live one. `head_at` is as of the cut.
+
+    `let_go` as in `Facts`, of the backup.
+    """
 
     name: str
     key: PartitionKey
     slices: tuple[Slice, ...]
     start: int
+    let_go: int
     cut: int
     sound: int
     doubt: str | None
@@ -88,6 +93,7 @@ class GenerationTask:
     slices: tuple[tuple[Slice, ...], tuple[Slice, ...]]
     beyond: tuple[tuple[Slice, ...], tuple[Slice, ...]]
     starts: tuple[int, int]
+    let_go: tuple[int, int]
     cut: int
     expired: str | None
     compacted: bool
@@ -220,6 +226,7 @@ def _topic_task(
         key=piece.key,
         slices=slim(piece.slices),
         start=piece.log_start,
+        let_go=max(_let_go(state, piece.key) for state in used),
         cut=piece.end,
         sound=piece.sound,
         doubt=piece.warning,
@@ -230,6 +237,11 @@ def _topic_task(
         store=address,
         cluster=cluster,
     )
+
+
+def _let_go(state: Generation, key: PartitionKey) -> int:
+    expired = state.expired.get(key)
+    return 0 if expired is None else expired.offset
 
 
 def _delete_retention_ms(topic: Topic) -> int:
@@ -255,6 +267,7 @@ def compare_topic(task: TopicTask) -> PartitionResult:
             partition=task.key.partition,
             names=_BACKUP,
             starts=(task.start, log.start),
+            let_go=(task.let_go, 0),
             compacted=task.compacted,
             expired=_expired(task, now),
             slow=_slow(task, time.monotonic() - began),
@@ -375,6 +388,7 @@ def _overlap(
                 slices=_both(parts, key, (0, 0), (cut, cut)),
                 beyond=_both(parts, key, (cut, cut), (ends[0], ends[1])),
                 starts=(first.positions[key].log_start, second.positions[key].log_start),
+                let_go=(_let_go(first, key), _let_go(second, key)),
                 cut=cut,
                 expired=_apart(first, second, key, topic),
                 compacted=topic.compacted,
@@ -446,6 +460,7 @@ def compare_generations(task: GenerationTask) -> PartitionResult:
         partition=task.key.partition,
         names=task.names,
         starts=task.starts,
+        let_go=task.let_go,
         compacted=task.compacted,
         expired=task.expired,
     )
@@ -565,8 +580,13 @@ def _compare_generations(done: Any, tasks: Iterable[GenerationTask]) -> Iterator
 
 
 def _guarded(work: Callable[[Any], PartitionResult], task: TopicTask | GenerationTask) -> PartitionResult:
-    """Have what would be the same again told with its partition; Spark tries the rest again."""
+    """Have what would be the same again told with its partition; Spark tries the rest again.
+
+    At the last tries that is told, too: a partition without a leader must not end the comparison of all others.
+    """
     try:
         return work(task)
-    except (PermanentError, TimedOutError) as error:
+    except TandemError as error:
+        if isinstance(error, TransientError) and not is_last():
+            raise
         return PartitionResult(topic=task.name, partition=task.key.partition, start=0, cut=task.cut, error=str(error))

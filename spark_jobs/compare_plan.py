@@ -221,10 +221,11 @@ def _judge(first: Latest | None, second: Latest | None) -> Suspect | None:
 class Facts:
     """What is known of the two sides besides their records.
 
-    `starts` are the offsets below which a side has nothing because that was deleted. `expired` says why a key may have
-    been deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have
-    gone while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says
-    what is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
+    `starts` are the offsets below which a side has nothing because that was deleted, `let_go` those below which `tandem
+    retention` may have taken records of a topic that only deletes out of a side. `expired` says why a key may have been
+    deleted beyond the cut and its tombstone be gone already, None if it can't; `slow` why a tombstone may have gone
+    while the second side was read, `behind` why that was not read to its end. From offset `sound` on, `doubt` says what
+    is wrong with the first side; `short` that the second one ends below the cut. `compacted`: a cleaner may have
     dropped records without a key.
     """
 
@@ -232,6 +233,7 @@ class Facts:
     partition: int
     names: tuple[str, str]
     starts: tuple[int, int]
+    let_go: tuple[int, int] = (0, 0)
     compacted: bool = True
     expired: str | None = None
     slow: str | None = None
@@ -286,6 +288,8 @@ def _why_not(key: int, one: Suspect, facts: Facts) -> str | None:
     """Say why a suspect can't be judged, None if it can."""
     if _offset(one) < facts.starts[one.lacking]:
         return f"deleted below the log start of the {facts.names[one.lacking]}"
+    if _offset(one) < facts.let_go[one.lacking]:
+        return f"past the time or size that `tandem retention` keeps in the {facts.names[one.lacking]}"
     if key < 0 and facts.compacted:
         return "without a key, which a cleaner drops"
     if one.lacking == 1 and facts.behind is not None:

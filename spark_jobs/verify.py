@@ -14,8 +14,9 @@ from backup_avro.head import Head
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import keys_of
-from sink.object_store import ObjectMissingError, ObjectStore
+from sink.object_store import ObjectMissingError, ObjectStore, StoreDeniedError, StoreTransientError
 from spark_jobs import verify_plan
+from spark_jobs.attempts import is_last
 from spark_jobs.listing import list_prefixes
 from spark_jobs.read import StoreAddress, get_whole, require_pair
 from spark_jobs.telling import telling
@@ -36,6 +37,9 @@ class Progress:
 
 
 Tell = Callable[[Progress], None]
+
+_MOST_NOT_GIVEN = 10
+"""Objects of one task that the store may refuse to give before that is taken for an outage."""
 
 
 def verify(
@@ -60,10 +64,18 @@ def verify(
     """
     store = address.open()
     require_pair(address, pair)
-    reader = ChainReader(store, pair, whole=True)
-    numbers = [generation] if generation is not None else numbers_of(reader)
+    look = ChainReader(store, pair)
+    numbers = [generation] if generation is not None else numbers_of(look)
     with pins.held(store, pair, numbers, owner="verify"):
-        states, chains = load(reader, numbers, strict=generation is not None)
+        # Before the chains are read whole: what was read of them to find the numbers is not kept beside that.
+        chains = [] if generation is not None else lost_of(look, ()) + missing_heads(look, heads)
+        del look
+        reader = ChainReader(store, pair, whole=True)
+        states, found = load(reader, numbers, strict=generation is not None)
+        chains += found
+        if generation is not None:
+            chains += [finding for finding in lost_of(reader, states) if finding.generation == generation]
+            chains += missing_heads(reader, heads)
         wanted = [state for state in states if state.clearing is None and not state.gone]
         skipped = {
             state.number: "it is cleared" if state.gone else "it is being cleared"
@@ -71,7 +83,6 @@ def verify(
             if state not in wanted
         }
         chains += [finding for state in states for finding in verify_plan.check_length(state, known or {})]
-        chains += missing_heads(reader, heads)
         if generation is not None and skipped:
             raise RefusedError(f"generation {generation}: {skipped[generation]}", remedy="choose another one")
         checks = verify_plan.plan_objects(wanted)
@@ -103,12 +114,15 @@ def verify(
 
 
 def numbers_of(reader: ChainReader) -> list[int]:
-    """Return the numbers to look at: those not cleared; all if a chain is damaged, as the loading then tells which."""
+    """Return the numbers to look at: those that are not wholly cleared, and those whose chains can't be read.
+
+    All, if a newer release wrote one of them, as the loading then tells which.
+    """
     try:
-        found = [state.number for state in reader.refresh()]
+        found = {state.number for state in reader.refresh(tolerant=True)}
     except DamagedError:
-        found = reader.numbers
-    return found
+        return reader.numbers
+    return sorted(found | reader.damaged.keys())
 
 
 def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tuple[list[Generation], list[Finding]]:
@@ -123,9 +137,12 @@ def load(reader: ChainReader, numbers: Collection[int], *, strict: bool) -> tupl
             findings.append(_chain(number, error))
         except DamagedError as error:
             findings.append(_chain(number, error))
-    lost = reader.lost(states)
-    findings += [_chain(number, error) for number, error in lost.items() if not strict or number in numbers]
     return states, findings
+
+
+def lost_of(reader: ChainReader, states: Collection[Generation]) -> list[Finding]:
+    """Return a finding for each generation of which claim or entries are gone where nobody else would see it."""
+    return [_chain(number, error) for number, error in reader.lost(states).items()]
 
 
 def missing_heads(reader: ChainReader, heads: Collection[Head]) -> list[Finding]:
@@ -175,10 +192,22 @@ def _check_all(
     read: Any,  # noqa: ANN401 - as above
     checks: Iterable[ObjectCheck],
 ) -> Iterator[ObjectResult]:
-    """Check one task's objects. Errors of the store end the task, and Spark tries it again."""
+    """Check one task's objects. Errors of the store end the task, and Spark tries it again.
+
+    At the last tries they are findings: an object whose volume is lost, or that was archived, must not keep all others
+    from being looked at. Too many of them are an outage, and end the job.
+    """
     store = address.open()
+    patience = _MOST_NOT_GIVEN if is_last() else 0
     for check in checks:
-        yield check_one(store, check)
+        try:
+            result = check_one(store, check)
+        except (StoreTransientError, StoreDeniedError) as error:
+            patience -= 1
+            if patience < 0:
+                raise
+            result = verify_plan.not_given(check, error)
+        yield result
         objects.add(1)
         read.add(check.item.bytes)
 

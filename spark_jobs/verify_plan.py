@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
+from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject, sha256_hex
 from backup_avro.container import Header, decompress, iter_blocks
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TandemError
 from backup_avro.fold import Generation
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.encryption.objects import open_object
@@ -32,6 +32,7 @@ class Fault(StrEnum):
     CHAIN = "chain"  # an entry is missing, damaged, not signed as it must be, or breaks a rule
     HEAD = "head"  # an entry that is known to have been written is not in the store
     MISSING = "missing"  # an object that the chain lists is not in the store
+    UNREADABLE = "unreadable"  # the store does not give it, at three tries some time apart, though it gives others
     CHECKSUM = "checksum"  # its size or SHA-256 is another
     CONTAINER = "container"  # the Avro file can't be read, or has another codec or sync marker than its generation
     FOREIGN = "foreign"  # records of another topic or partition
@@ -301,6 +302,11 @@ def unreadable(check: ObjectCheck, error: DamagedError) -> ObjectResult:
     return _failed(check, Fault.CHECKSUM, error.about(check.item.key), 0)
 
 
+def not_given(check: ObjectCheck, error: TandemError) -> ObjectResult:
+    """Return the result for an object that the store does not give."""
+    return _failed(check, Fault.UNREADABLE, str(error), 0)
+
+
 def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> ObjectResult:
     """Return what is wrong with an object's bytes: checksum, encryption, the container, then every record.
 
@@ -327,7 +333,11 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         except DamagedError as error:
             findings.append(_of(check, Fault.CONTAINER, f"{name}: {error}"))
         else:
-            problems = _problems(seen, part, check.topics[part.key.topic_id])
+            problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
+            # Whoever reads a part alone, as a restore does of a journal, goes by that.
+            apart = check.item.envelope is None and part.sha256 is not None
+            if apart and sha256_hex(data[part.start : part.end]) != part.sha256:
+                problems.append((Fault.CHECKSUM, "its bytes are not what the chain says of this part"))
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
         records += seen.records
         tombstones += seen.tombstones

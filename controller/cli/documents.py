@@ -47,8 +47,21 @@ from spark_jobs.verify_plan import Finding, GenerationResult, Sampled
 # --- looking at a pair ------------------------------------------------------------------------------------------------
 
 
+class Unsettled(TypedDict):
+    """What an earlier verification found and none has read again since. `hurt`: the generations it found it in."""
+
+    at: datetime
+    scope: Literal["all", "sample", "generation", "part", "keys"]
+    what: str
+    findings: int
+    hurt: Sequence[int]
+
+
 class Run(TypedDict):
-    """What the last verification, drill or sweep came to. `generations`: up to which entry each chain was read."""
+    """What the last verification, drill or sweep came to. `generations`: up to which entry each chain was read.
+
+    Of a verification, `scope` says how far it went; null for others.
+    """
 
     at: datetime
     by: str
@@ -60,6 +73,9 @@ class Run(TypedDict):
     generations: Mapping[int, int]
     phases: Mapping[str, float]
     error: str | None
+    scope: Literal["all", "sample", "generation", "part", "keys"] | None
+    hurt: Sequence[int]
+    unsettled: Sequence[Unsettled]
     seconds: float
 
 

@@ -147,7 +147,8 @@ def _document(one: Outcome) -> dict[str, object]:
     from controller.overview import moment  # noqa: PLC0415 - loaded when the command runs, not for --help
 
     fields = {name: value for name, value in output.fields(one).items() if name not in {"kind", "pair"}}
-    return {**fields, "at": moment(one.at), "seconds": one.seconds}
+    left = [{**output.fields(before), "at": moment(before.at)} for before in one.unsettled]
+    return {**fields, "at": moment(one.at), "seconds": one.seconds, "unsettled": left}
 
 
 def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[str]:
@@ -162,6 +163,11 @@ def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[
         came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings} {bad}"
         ago = _ago((now - moment(one.at)).total_seconds())
         lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
+        for before in one.unsettled:
+            ago = _ago((now - moment(before.at)).total_seconds())
+            lines.append(
+                f"     {'':9} {ago}: {before.findings} {bad} ({before.what}), not read again since: tandem {kind.value}"
+            )
     if lines:
         yield "\n".join(lines)
 

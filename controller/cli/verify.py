@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backup_avro.connector import PAIR
-from backup_avro.errors import ConfigError, ExitCode, TandemError
+from backup_avro.errors import ConfigError, ExitCode, RefusedError, TandemError
 from backup_avro.integers import number_in
 from backup_avro.layout import LAST_GENERATION
 from controller.cli import output
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from backup_avro.head import Head
-    from backup_avro.outcome import Outcome
+    from backup_avro.outcome import Outcome, Scope
     from controller.config import Config
     from spark_jobs.compare import Compared
     from spark_jobs.read import StoreAddress
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _SEEDS = 1 << 32
-_REMEMBERED = 20
 
 
 @app.command(
@@ -164,13 +163,19 @@ def verify(
     began = time.monotonic()
     require_pair(address, loaded.pair)
     known = _known(address, loaded.pair)
-    with session(master, name=f"tandem verify {loaded.pair}") as spark:
-        if against_topic or numbers is not None:
-            found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
-        else:
-            found = _read(
-                spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
-            )
+    keys = against_topic or numbers is not None
+    try:
+        with session(master, name=f"tandem verify {loaded.pair}") as spark:
+            if keys:
+                found = _compare(spark, address, loaded, numbers=numbers, topics=names or None)
+            else:
+                found = _read(
+                    spark, address, loaded.pair, generation=generation, sampling=sampling, known=known, heads=heads
+                )
+    except TandemError as error:
+        what = "the latest record of each key" if keys else _what(generation, sampling)
+        _keep_failed(address, loaded.pair, what, error, time.monotonic() - began)
+        raise
     seconds = round(time.monotonic() - began, 1)
     keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds))
     repaired = _repair(loaded, found, yes=yes) if repair else None
@@ -233,11 +238,16 @@ def _published(loaded: Config) -> tuple[Head, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not."""
+    """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not.
+
+    `hurt` are the generations in which something was found.
+    """
 
     result: Result | Compared
     body: Mapping[str, object]
     what: str
+    scope: Scope
+    hurt: tuple[int, ...]
     mends: bool
     why: str
 
@@ -267,7 +277,8 @@ def _read(
     known: Mapping[int, int],
     heads: Sequence[Head],
 ) -> _Found:
-    from spark_jobs.verify import verify as run  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from backup_avro.outcome import Scope  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from spark_jobs.verify import verify as run  # noqa: PLC0415 - likewise
 
     result = run(
         spark,
@@ -283,10 +294,12 @@ def _read(
     newest = max(complete, default=0)
     hurt = sorted({finding.generation for finding in result.findings})
     mends = any(number >= newest for number in hurt)
-    what = "all chains and objects" if generation is None else f"generation {generation}"
+    whole, part = (Scope.ALL, Scope.SAMPLE) if generation is None else (Scope.GENERATION, Scope.PART)
     return _Found(
         result=result,
-        what=what if sampling is None else f"{what}, of the objects a sample of {sampling.percent:g}%",
+        scope=whole if sampling is None else part,
+        hurt=tuple(hurt),
+        what=_what(generation, sampling),
         mends=mends,
         why=f"the mismatches are in generation {', '.join(map(str, hurt))}; the newest complete one, {newest}, which a "
         "restore uses, has none, and the older one goes with its turn",
@@ -299,6 +312,11 @@ def _read(
     )
 
 
+def _what(generation: int | None, sampling: Sampling | None) -> str:
+    what = "all chains and objects" if generation is None else f"generation {generation}"
+    return what if sampling is None else f"{what}, of the objects a sample of {sampling.percent:g}%"
+
+
 def _compare(
     spark: SparkSession,
     address: StoreAddress,
@@ -307,7 +325,8 @@ def _compare(
     numbers: Sequence[int] | None,
     topics: Sequence[str] | None,
 ) -> _Found:
-    from controller.cli.verify_shown import compared_body, totals  # noqa: PLC0415 - when the command runs
+    from backup_avro.outcome import Scope  # noqa: PLC0415 - when the command runs
+    from controller.cli.verify_shown import compared_body, totals  # noqa: PLC0415 - likewise
     from spark_jobs.cluster import Cluster  # noqa: PLC0415 - likewise
     from spark_jobs.compare import against_generation, against_topic  # noqa: PLC0415 - likewise
 
@@ -322,6 +341,8 @@ def _compare(
         mends = bool(totals(result))
     return _Found(
         result=result,
+        scope=Scope.KEYS,
+        hurt=() if result.clean else (result.generation,),
         what=what,
         mends=mends,
         why="what was found is in the topics themselves, or could not be read: reading them again does not mend it",
@@ -344,7 +365,7 @@ def _tell_partitions(done: int, of: int) -> None:
 
 
 def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float) -> Outcome:
-    from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
+    from backup_avro.outcome import GENERATIONS, Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
     from spark_jobs.compare import Compared  # noqa: PLC0415 - likewise
 
@@ -368,9 +389,42 @@ def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float) ->
         records=records,
         bytes=size,
         # What it has itself read: one that claims too much is gone with its own object.
-        generations=dict(sorted(generations.items())[-_REMEMBERED:]),
+        generations=dict(sorted(generations.items())[-GENERATIONS:]),
         phases={"verify": seconds},
+        scope=found.scope,
+        hurt=found.hurt,
     )
+
+
+def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError, seconds: float) -> None:
+    """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
+    from backup_avro.outcome import Outcome, OutcomeKind, Scope  # noqa: PLC0415 - loaded when the command runs
+    from controller import log  # noqa: PLC0415 - likewise
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+
+    if isinstance(error, ConfigError | RefusedError):
+        return
+    store = address.open()
+    try:
+        at = now_ms(store)
+    except TandemError as untold:
+        output.warn(f"the result could not be kept in the store: {untold}")
+        return
+    outcome = Outcome(
+        kind=OutcomeKind.VERIFY,
+        pair=pair,
+        at=at,
+        by=asker(),
+        clean=False,
+        what=what,
+        findings=0,
+        records=0,
+        bytes=0,
+        phases={"until it failed": seconds},
+        error=log.redact(str(error)),
+        scope=Scope.PART,
+    )
+    keep_outcome(store, outcome)
 
 
 def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:

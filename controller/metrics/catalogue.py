@@ -201,8 +201,12 @@ SECTIONS: Final = (
         "store. They are over when anybody could scrape them.",
         metrics=(
             _gauge("run_last_timestamp_seconds", "When the last one ended; 0: there is none.", "kind"),
-            _gauge("run_last_clean", "Whether it came to its end and found nothing.", "kind"),
-            _gauge("run_last_findings", "What it found.", "kind"),
+            _gauge(
+                "run_last_clean",
+                "Whether it came to its end and found nothing, and nothing is left of what earlier ones found.",
+                "kind",
+            ),
+            _gauge("run_last_findings", "What it found, and what is left of what earlier ones found.", "kind"),
             _gauge("run_last_duration_seconds", "How long it took.", "kind"),
             _gauge("run_last_records", "Records that it looked at or removed.", "kind"),
         ),

@@ -275,7 +275,7 @@ def results_samples(results: Results) -> Iterator[Sample]:
         labels, one = (kind.value,), results.last.get(kind)
         yield "run_last_timestamp_seconds", labels, 0.0 if one is None else one.at / 1000
         if one is not None:
-            yield "run_last_clean", labels, float(one.clean)
-            yield "run_last_findings", labels, one.findings
+            yield "run_last_clean", labels, float(one.good)
+            yield "run_last_findings", labels, one.findings + sum(before.findings for before in one.unsettled)
             yield "run_last_duration_seconds", labels, one.seconds
             yield "run_last_records", labels, one.records

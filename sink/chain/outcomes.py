@@ -10,7 +10,7 @@ import structlog
 
 from backup_avro import layout
 from backup_avro.errors import DamagedError
-from backup_avro.outcome import Outcome, OutcomeKind, decode_outcome, encode_outcome
+from backup_avro.outcome import Outcome, OutcomeKind, after, decode_outcome, encode_outcome
 from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
 
 #: Outcomes of one kind that are kept.
@@ -19,8 +19,13 @@ _LOG = structlog.get_logger()
 
 
 def put(store: ObjectStore, outcome: Outcome) -> None:
-    """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store."""
+    """Put an outcome, and remove the oldest ones of its kind. Raises errors of the store.
+
+    What earlier ones found, and it does not settle, goes on in it.
+    """
     prefix = layout.result_prefix(outcome.pair, outcome.kind.value)
+    if outcome.scope is not None:
+        outcome = after(outcome, latest(store, outcome.pair, outcome.kind))
     put_new(store, f"{prefix}{outcome.at:015d}-{secrets.token_hex(8)}.json", encode_outcome(outcome))
     keys = [info.key for info in store.list(prefix)]
     if len(keys) > KEPT:

@@ -20,7 +20,7 @@ from sights import listening, message, sight
 
 from backup_avro import layout
 from backup_avro.coordination import Event
-from backup_avro.outcome import Outcome, OutcomeKind
+from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
 from controller.check import Limits, Report, Severity, check, connections, line
 from controller.cli.main import run
 from controller.errand import Errand, left_behind
@@ -231,6 +231,11 @@ def test_a_verification_and_a_drill_are_asked_for_by_limits_alone(store: ObjectS
     found = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, findings=7)}
     assert judged(store, limits, {**found}, heard_s=BOTH).severity is Severity.CRITICAL
     assert judged(store, None, {**found}, heard_s=BOTH).severity is Severity.OK
+    before = Unsettled(at=now - 3 * HOUR_MS, scope=Scope.SAMPLE, what="a sample", findings=7)
+    left = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), unsettled=(before,))}
+    report = judged(store, limits, {**left}, heard_s=BOTH)
+    assert report.severity is Severity.CRITICAL
+    assert "a `tandem verify` found 7 mismatches 3h ago (a sample), and none has read that again" in line(report)
 
 
 def test_the_worst_comes_first_and_all_is_one_line(store: ObjectStore) -> None:

@@ -17,7 +17,7 @@ from sights import listening, message, sight
 
 from backup_avro import layout
 from backup_avro.coordination import Event
-from backup_avro.outcome import Outcome, OutcomeKind
+from backup_avro.outcome import Outcome, OutcomeKind, Scope
 from controller.cli import output
 from controller.cli.main import run
 from controller.cli.patience import patience
@@ -220,3 +220,13 @@ def test_the_last_runs_are_shown_and_do_not_count(
     outcomes.put(store, replace(run_of, at=run_of.at + 1, clean=False, findings=7))
     assert run(["status", "-c", config, "--s3-only"]) == 0
     assert "7 mismatches" in capsys.readouterr().out
+    sampled = replace(run_of, scope=Scope.SAMPLE, what="a sample", at=run_of.at + 2)
+    for one in (replace(sampled, clean=False, findings=7, hurt=(1,)), replace(sampled, at=sampled.at + 1)):
+        outcomes.put(store, one)
+    assert run(["status", "-c", config, "--s3-only"]) == 0
+    last = capsys.readouterr().out.splitlines()[-4:-2]
+    assert re.match(r"last verify    1m \d+s ago, 2.5s: clean \(a sample\)$", last[0])
+    assert re.match(r" {15}1m \d+s ago: 7 mismatches \(a sample\), not read again since: tandem verify$", last[1])
+    assert run(["status", "-c", config, "--s3-only", "-o", "json"]) == 0
+    (left,) = json.loads(capsys.readouterr().out)["lastVerify"]["unsettled"]
+    assert (left["scope"], left["findings"], left["hurt"]) == ("sample", 7, [1])

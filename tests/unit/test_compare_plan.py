@@ -87,6 +87,11 @@ def test_what_can_not_be_judged_is_counted() -> None:
     """Below the log start, without a key where a cleaner works, after tombstones may have expired."""
     assert compare(of(V1), [], starts=(0, 4)).not_judged == {"deleted below the log start of the topic": 1}
     assert compare(of(V1, V2), [], starts=(0, 4)).counts == {Kind.GONE: 1}
+    why = "past the time or size that `tandem retention` keeps in the {}"
+    assert compare([], of(V1), let_go=(4, 0)).not_judged == {why.format("backup"): 1}
+    assert compare(of(V1), [], let_go=(0, 4)).not_judged == {why.format("topic"): 1}
+    assert compare([], of(V1), let_go=(3, 9)).counts == {Kind.MISSING: 1}
+    assert compare(of(V1), [], let_go=(9, 3)).counts == {Kind.GONE: 1}
     keyless = made([replace(BASE, key=None)])
     assert compare(keyless, []).not_judged == {"without a key, which a cleaner drops": 1}
     assert compare(keyless, [], compacted=False).counts == {Kind.GONE: 1}

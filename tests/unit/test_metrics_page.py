@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 from sights import message, sight
 
-from backup_avro.outcome import Outcome, OutcomeKind
+from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
 from controller.coordination import Bulletin, CoordinationTopic
 from controller.metrics.catalogue import COMMON, METRICS
 from controller.metrics.catalogue import Kind as MetricKind
@@ -355,6 +355,10 @@ def test_runs_are_shown_once_the_store_was_asked() -> None:
     found = values(page_of(results=Results(known=True, last=last)))
     assert found["tandem_run_last_timestamp_seconds", "verify"] == 1_700_000_000
     assert (found["tandem_run_last_clean", "verify"], found["tandem_run_last_findings", "verify"]) == (0, 3)
+    left = Unsettled(at=1, scope=Scope.SAMPLE, what="a sample", findings=4)
+    clean = outcome(OutcomeKind.VERIFY, scope=Scope.SAMPLE, what="a sample", unsettled=(left,))
+    later = values(page_of(results=Results(known=True, last={OutcomeKind.VERIFY: clean})))
+    assert (later["tandem_run_last_clean", "verify"], later["tandem_run_last_findings", "verify"]) == (0, 4)
     assert found["tandem_run_last_duration_seconds", "verify"] == 2.5
     assert found["tandem_run_last_timestamp_seconds", "drill"] == 0
     assert found["tandem_run_last_timestamp_seconds", "retention"] == 0

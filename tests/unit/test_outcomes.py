@@ -11,7 +11,7 @@ from doubles import MemoryStore
 from backup_avro import layout
 from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError
-from backup_avro.outcome import Outcome, OutcomeKind, decode_outcome, encode_outcome
+from backup_avro.outcome import GENERATIONS, Outcome, OutcomeKind, Scope, Unsettled, decode_outcome, encode_outcome
 from sink.chain import outcomes
 
 DRILL = Outcome(
@@ -28,8 +28,25 @@ DRILL = Outcome(
     phases={"load": 1.5, "check": 0.25},
 )
 
+READ = replace(
+    DRILL, kind=OutcomeKind.VERIFY, scope=Scope.ALL, what="all", generations={6: 9, 7: 42}, at=1_700_000_000_000
+)
+SAMPLE = replace(READ, scope=Scope.SAMPLE, what="a sample")
+HURT = replace(SAMPLE, clean=False, findings=2, hurt=(7,))
+KEYS = replace(READ, scope=Scope.KEYS, what="keys of all topics", generations={})
+DIFFER = replace(KEYS, clean=False, findings=3, hurt=(7,))
+LEFT = Unsettled(at=1_700_000_000_000, scope=Scope.SAMPLE, what="a sample", findings=2, hurt=(7,))
 
-@pytest.mark.parametrize("outcome", [DRILL, replace(DRILL, clean=False, error="no broker", generations={}, phases={})])
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        DRILL,
+        replace(DRILL, clean=False, error="no broker", generations={}, phases={}),
+        HURT,
+        replace(SAMPLE, unsettled=(LEFT, replace(LEFT, hurt=()))),
+    ],
+)
 def test_what_is_written_is_read(outcome: Outcome) -> None:
     """Every field, canonical, and only in this form."""
     data = encode_outcome(outcome)
@@ -52,6 +69,16 @@ def test_what_is_written_is_read(outcome: Outcome) -> None:
         {"more": 1},
         {"v": 2},
         {"error": 5},
+        {"scope": "some"},
+        {"scope": 1},
+        {"hurt": [-1]},
+        {"hurt": ["7"]},
+        {"hurt": 7},
+        {"unsettled": [7]},
+        {"unsettled": [{"at": "yesterday", "scope": "all", "what": "", "findings": 1, "hurt": []}]},
+        {"unsettled": [{"at": "2023-11-14T22:13:20.000Z", "scope": None, "what": "", "findings": 1, "hurt": []}]},
+        {"unsettled": [{"at": "2023-11-14T22:13:20.000Z", "scope": "x", "what": "", "findings": 1, "hurt": []}]},
+        {"unsettled": [{"at": "2023-11-14T22:13:20.000Z", "scope": "all", "what": "", "findings": 1}]},
     ],
 )
 def test_what_is_not_exactly_so_is_damaged(change: dict[str, object]) -> None:
@@ -101,3 +128,81 @@ def test_their_folder_is_no_instance() -> None:
     """Retention takes what lies beside known folders for an instance's data, and an instance may not be called so."""
     folder = layout.result_prefix("shop", "drill").split("/")[1]
     assert folder in layout.FOLDERS
+
+
+def ran(*outcomes_: Outcome) -> Outcome:
+    """Return what is kept last of runs, one after the other."""
+    store = MemoryStore()
+    for number, outcome in enumerate(outcomes_):
+        outcomes.put(store, replace(outcome, at=outcome.at + 1000 * number))
+    found = outcomes.latest(store, "shop", OutcomeKind.VERIFY)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "later"),
+    [
+        (HURT, SAMPLE),
+        (HURT, replace(READ, scope=Scope.PART, what="a sample of generation 7", generations={7: 42})),
+        (HURT, replace(READ, scope=Scope.GENERATION, what="generation 6", generations={6: 9})),
+        (HURT, replace(READ, clean=False, findings=0)),
+        (HURT, KEYS),
+        (replace(HURT, hurt=()), replace(READ, scope=Scope.GENERATION, what="generation 6", generations={6: 9})),
+        (replace(HURT, hurt=(6, 7)), replace(READ, scope=Scope.GENERATION, what="generation 7", generations={7: 42})),
+        (replace(HURT, hurt=(3,)), replace(SAMPLE, generations=dict.fromkeys(range(7, 7 + GENERATIONS), 1))),
+        (replace(HURT, scope=Scope.PART, what="part"), replace(READ, scope=Scope.PART, what="part")),
+        (DIFFER, READ),
+        (DIFFER, replace(KEYS, what="keys of one topic")),
+    ],
+)
+def test_what_was_found_stays_found(found: Outcome, later: Outcome) -> None:
+    """A run that has not read it again, or not all of it, says nothing of it."""
+    last = ran(found, later, later)
+    assert not last.good
+    assert last.clean == later.clean
+    (left,) = last.unsettled
+    assert (left.at, left.scope, left.what) == (found.at, found.scope, found.what)
+    assert (left.findings, left.hurt) == (found.findings, found.hurt)
+
+
+@pytest.mark.parametrize(
+    ("found", "later"),
+    [
+        (HURT, READ),
+        (replace(HURT, hurt=()), READ),
+        (HURT, replace(READ, scope=Scope.GENERATION, what="generation 7", generations={7: 42})),
+        (HURT, replace(SAMPLE, generations={8: 1})),
+        (replace(HURT, scope=Scope.ALL, what="all"), READ),
+        (DIFFER, KEYS),
+        (DIFFER, replace(READ, generations={8: 1})),
+        (DIFFER, replace(SAMPLE, generations={8: 1})),
+    ],
+)
+def test_what_was_read_again_or_is_gone_is_settled(found: Outcome, later: Outcome) -> None:
+    """And so is what was found before that."""
+    assert ran(found, later).good
+    assert ran(found, SAMPLE, later, SAMPLE).good
+
+
+def test_what_several_found_is_kept_once_each() -> None:
+    """The newest date of each; what the last one found itself is not told twice; and there is a bound."""
+    last = ran(DIFFER, HURT, HURT, DIFFER, SAMPLE)
+    assert [(one.scope, one.at - READ.at) for one in last.unsettled] == [(Scope.SAMPLE, 2000), (Scope.KEYS, 3000)]
+    assert [one.scope for one in ran(DIFFER, HURT, DIFFER).unsettled] == [Scope.SAMPLE]
+    assert len(ran(*(replace(HURT, hurt=(number,)) for number in range(7, 40))).unsettled) == 8
+
+
+def test_it_outlives_the_outcome_that_told_it() -> None:
+    """Only so many are kept; what the first one found is told all the same."""
+    assert ran(HURT, *[SAMPLE] * (2 * outcomes.KEPT)).unsettled == (LEFT,)
+
+
+def test_drills_carry_nothing_on() -> None:
+    """The next one restores the same."""
+    store = MemoryStore()
+    outcomes.put(store, replace(DRILL, clean=False, findings=3))
+    outcomes.put(store, replace(DRILL, at=DRILL.at + 1))
+    last = outcomes.latest(store, "shop", OutcomeKind.DRILL)
+    assert last is not None
+    assert last.good

@@ -103,6 +103,7 @@ def with_part(**changes: object) -> Callable[[StoredObject], StoredObject]:
         (with_part(max_timestamp=5), Fault.COUNTS, "max_timestamp"),
         (with_part(start=1), Fault.CONTAINER, "orders-1"),
         (with_part(end=1 << 20), Fault.CONTAINER, "orders-1"),
+        (with_part(sha256="0" * 64), Fault.CHECKSUM, "orders-1: its bytes are not what the chain says of this part"),
         (lambda item: replace(item, bytes=item.bytes + 1), Fault.CHECKSUM, "bytes, the chain says"),
         (lambda item: replace(item, sha256="0" * 64), Fault.CHECKSUM, "the chain says 0000"),
     ],
