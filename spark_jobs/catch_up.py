@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from backup_avro import layout
-from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
+from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError, bare
 from backup_avro.fold import Generation
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import keys_of
@@ -123,7 +123,9 @@ class CatchUp:
         deadline = time.monotonic() + wait_s
         told = False
         while True:
-            state = building(self._reader.refresh(), number)
+            state = building(self._reader.refresh(tolerant=True), number)
+            if number is not None and number in self._reader.damaged:
+                raise bare(self._reader.damaged[number])
             if state is not None:
                 return state
             if time.monotonic() >= deadline:
@@ -141,8 +143,8 @@ class CatchUp:
         """Look at the offers first: what the chain takes meanwhile is in the chain when that is read."""
         folder = layout.offers_prefix(self._pair, state.instance, state.number)
         names = [info.key.removeprefix(folder) for info in self._store.list(folder)]
-        self._reader.refresh()
-        if state.sealed or state.clearing is not None:
+        self._read_on(state)
+        if state.sealed or not state.whole:
             raise RefusedError(
                 f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
             )
@@ -157,7 +159,13 @@ class CatchUp:
                     remedy=f"see whether {state.instance} is running, with `scan.by: spark`",
                 )
             time.sleep(_POLL_S)
-            self._reader.refresh()
+            self._read_on(state)
+
+    def _read_on(self, state: Generation) -> None:
+        """Read on. Another chain that is damaged is no matter here: what is read may be what takes its place."""
+        self._reader.refresh(tolerant=True)
+        if state.number in self._reader.damaged:
+            raise bare(self._reader.damaged[state.number])
 
     def _read(self, ranges: tuple[RangeTask, ...]) -> list[Outcome]:
         work = partial(_read_all, self._address, self._cluster)

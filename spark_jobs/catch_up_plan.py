@@ -53,7 +53,10 @@ def building(states: Iterable[Generation], number: int | None = None) -> Generat
         if not state.sealed
         and state.clearing is None
         and (number is None or state.number == number)
-        and any(not position.base.complete for position in state.positions.values())
+        and any(
+            not position.base.complete and not state.topics[key.topic_id].removed
+            for key, position in state.positions.items()
+        )
     ]
     return max(found, key=lambda state: state.number, default=None)
 

@@ -51,7 +51,7 @@ class Janitor:
         self._spark = spark
         self._address = address
         self._store: ObjectStore = address.open()
-        self._reader = ChainReader(self._store, pair, ended=True)
+        self._reader = ChainReader(self._store, pair, ended=True, outlines=True)
         self._pair = pair
         self._rules = rules
         self._incarnation = f"{JANITOR}{uuid.uuid4()}"
@@ -110,8 +110,11 @@ class Janitor:
 
     def _look(self, seen: Observation) -> Observation:
         """Renew the cheap part: chains are followed by the reader, pins and time are asked for."""
+        at = now_ms(
+            self._store
+        )  # before the pins: one that is renewed while they are listed must not seem to have ended
         found = tuple(pins.list_pins(self._store, self._pair))
-        return replace(seen, states=tuple(self._reader.history()), pins=found, at=now_ms(self._store))
+        return replace(seen, states=tuple(self._reader.history()), pins=found, at=at)
 
     def _again(self) -> Observation:
         if self._seen is None:

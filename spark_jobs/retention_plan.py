@@ -323,7 +323,8 @@ def _expired(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
     groups: dict[tuple[str, ...], list[StoredObject]] = {}
     for item in state.objects.values():
         if item.key not in newest and all(
-            (item.key, part.start) in too_much or _is_past(state, part, limits, seen.at) for part in item.parts
+            (item.key, part.start) in too_much or _is_past(state, part, limits, min(seen.at, state.head_at(part.key)))
+            for part in item.parts
         ):
             names = tuple(sorted({state.topics[part.key.topic_id].name for part in item.parts}))
             groups.setdefault(names, []).append(item)
@@ -418,7 +419,11 @@ def _newest(state: Generation) -> set[str]:
 
 
 def _is_past(state: Generation, part: Part, limits: Mapping[str, int], now: int) -> bool:
-    """Whether all records of a part are past their topic's limit. Records without a time are never past it."""
+    """Whether all records of a part are past their topic's limit at `now`. Records without a time are never past it.
+
+    What is asked for is the time at which the partition was last read to its end: where the cluster is lost, or nobody
+    reads, time does not go on, and the last backup of a topic is not worn away night by night.
+    """
     limit = limits.get(part.key.topic_id)
     if limit is None or not state.read_through(part.key):
         return False

@@ -9,7 +9,7 @@ from backup_avro import moments
 from backup_avro.as_of import AsOf, as_of
 from backup_avro.chain import Mark, iso
 from backup_avro.checkpoint import Checkpoint, unrestorable
-from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
+from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError, bare
 from backup_avro.fold import Generation, Moment
 from backup_avro.moments import PastState
 from backup_avro.selection import choose
@@ -50,7 +50,10 @@ def find(reader: ChainReader | ConnectorReader, wish: Wish, *, tolerant: bool = 
             if numbers
             else "`tandem status` shows what there is",
         )
-    damaged = {number: str(error) for number, error in {**reader.damaged, **lost}.items()}
+    unreadable = {**reader.damaged, **lost}
+    if wish.generation in unreadable:
+        raise bare(unreadable[wish.generation])
+    damaged = {number: str(error) for number, error in unreadable.items()}
     if wish.checkpoint is not None:
         return named_cut(reader, wish.checkpoint)
     if damaged and not any(state.complete for state in generations):

@@ -68,7 +68,7 @@ class Sweeper:
         self._pair = pair
         self._rules = rules
         self._run = run
-        self._reader = ChainReader(store, pair, ended=True)
+        self._reader = ChainReader(store, pair)
         self._incarnation = f"{JANITOR}{uuid.uuid4()}"
         self._stop = threading.Event()
 

@@ -32,6 +32,7 @@ class SweepRules:
 
     An object is rewritten if at least `min_gain` of its records' bytes go, at most `most_bytes` of a partition's
     objects in one run. `most_keys` is how many keys of a partition are remembered; a record whose key is not stays.
+    Of `most_tombstones` at a time is remembered where they are; the others stay, and go in later runs.
     """
 
     horizon: int
@@ -41,6 +42,7 @@ class SweepRules:
     compression_level: int | None = None
     most_bytes: int = 16 << 30
     most_keys: int = 5_000_000
+    most_tombstones: int = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

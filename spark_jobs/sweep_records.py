@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import secrets
 import time
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject, sha256_hex
@@ -45,6 +46,7 @@ from spark_jobs.read import MissingObjectError, check_bytes, get_whole, header_o
 from spark_jobs.sweep_plan import Piece, SweepTask
 
 _GOES: Final = ord("1")
+_NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Swept:
     """What became of one partition. `objects` are stored, and replace those with the keys `replaced`.
 
     `read` and `seconds` are stored bytes and time; `before` and `after` bytes of what is replaced and what replaces it
-    (an estimate if nothing was written). `forgot`: there were more keys than could be remembered.
+    (an estimate if nothing was written). `forgot`: there were more keys, or tombstones, than could be remembered.
     """
 
     key: PartitionKey
@@ -161,15 +163,48 @@ class _Source:
         return data, part.start
 
 
-@dataclass(slots=True)
-class _Tombstone:
-    """The newest record of a key is a tombstone that may go: where it is, and in which objects older ones are."""
+class _Tombstone(NamedTuple):
+    """The newest record of a key is a tombstone that may go: where it is, and in which objects older ones are.
+
+    `place` is the number of the record's bit in the mask of its block.
+    """
 
     piece: int
     block: int
-    bit: int
+    place: int
     size: int
-    older: set[str] = field(default_factory=set)
+    older: frozenset[str]
+
+
+class _Tombstones:
+    """The tombstones that may go, by key: 160 bytes each, since there may be a million in a partition."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._columns = [array("I") for _ in range(4)]
+        self._older: list[frozenset[str]] = []
+        self._unions: dict[tuple[frozenset[str], str], frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._older)
+
+    def __iter__(self) -> Iterator[_Tombstone]:
+        for row in zip(*self._columns, self._older, strict=True):
+            yield _Tombstone(*row)
+
+    def add(self, key: bytes, *, piece: int, block: int, place: int, size: int) -> None:
+        """Note that the newest record of `key` is one."""
+        self._index[key] = len(self._older)
+        for column, value in zip(self._columns, (piece, block, place, size), strict=True):
+            column.append(value)
+        self._older.append(_NOWHERE)
+
+    def met(self, key: bytes, name: str) -> None:
+        """Note that an older record of `key` lies in the object `name`. There are far fewer sets of those than keys."""
+        index = self._index.get(key)
+        if index is not None and name not in self._older[index]:
+            before = self._older[index]
+            self._older[index] = self._unions.setdefault((before, name), before | {name})
 
 
 @dataclass(slots=True)
@@ -179,7 +214,7 @@ class _Found:
     masks: list[list[int]]
     sizes: dict[str, int] = field(default_factory=dict)
     going: dict[str, int] = field(default_factory=dict)
-    waiting: list[_Tombstone] = field(default_factory=list)
+    waiting: _Tombstones = field(default_factory=_Tombstones)
     tombstones: int = 0
     forgot: bool = False
 
@@ -189,9 +224,10 @@ class _Found:
 
     def choose(self, task: SweepTask) -> frozenset[str]:
         """Choose the objects to write anew, and drop from what goes all that is in others."""
-        for tombstone in self.waiting:
-            self._count(task.pieces[tombstone.piece].item.key, tombstone.size)
         stored = {piece.item.key: piece.item.bytes for piece in task.pieces if piece.movable}
+        for tombstone in self.waiting:
+            if tombstone.older <= stored.keys():
+                self._count(task.pieces[tombstone.piece].item.key, tombstone.size)
         chosen: set[str] = set()
         room = task.rules.most_bytes
         for key in sorted(stored, key=lambda key: (-self.share(key), key)):
@@ -202,9 +238,9 @@ class _Found:
         for tombstone in self.waiting:
             key = task.pieces[tombstone.piece].item.key
             if key in chosen and tombstone.older <= chosen:
-                self.masks[tombstone.piece][tombstone.block] |= tombstone.bit
+                self.masks[tombstone.piece][tombstone.block] |= 1 << tombstone.place
                 self.tombstones += 1
-            else:
+            elif tombstone.older <= stored.keys():
                 self.going[key] -= tombstone.size
         for index, piece in enumerate(task.pieces):
             if piece.item.key not in chosen:
@@ -219,8 +255,8 @@ def _find(task: SweepTask, source: _Source) -> _Found:
     """Look at every record below the horizon, from the newest to the oldest."""
     found = _Found(masks=[[] for _ in task.pieces])
     newest: set[bytes] = set()
-    tombstones: dict[bytes, _Tombstone] = {}
-    horizon, most_keys = task.horizon, task.rules.most_keys
+    tombstones = found.waiting
+    horizon, most_keys, most_tombstones = task.horizon, task.rules.most_keys, task.rules.most_tombstones
     for index in range(len(task.pieces) - 1, -1, -1):
         piece = task.pieces[index]
         name = piece.item.key
@@ -235,14 +271,16 @@ def _find(task: SweepTask, source: _Source) -> _Found:
                 if key in newest:
                     goes[digit] = _GOES
                     going += span[12] - span[1]
-                    if key in tombstones:
-                        tombstones[key].older.add(name)
+                    tombstones.met(key, name)
                 elif len(newest) < most_keys:
                     newest.add(key)
                     if span[8] < 0 and span[2] < task.settled and piece.movable:
-                        tombstones[key] = _Tombstone(
-                            piece=index, block=number, bit=1 << count - 1 - digit, size=span[12] - span[1]
-                        )
+                        if len(tombstones) < most_tombstones:
+                            tombstones.add(
+                                key, piece=index, block=number, place=count - 1 - digit, size=span[12] - span[1]
+                            )
+                        else:
+                            found.forgot = True  # it stays, for now
                 else:
                     found.forgot = True
             masks.append(int(goes, 2) if count else 0)
@@ -251,8 +289,6 @@ def _find(task: SweepTask, source: _Source) -> _Found:
         found.masks[index] = masks
         found.sizes[name] = found.sizes.get(name, 0) + size
         found.going[name] = found.going.get(name, 0) + going
-    movable = {piece.item.key for piece in task.pieces if piece.movable}
-    found.waiting = [tombstone for tombstone in tombstones.values() if tombstone.older <= movable]
     return found
 
 

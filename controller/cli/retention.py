@@ -14,7 +14,7 @@ from backup_avro.errors import ConfigError, ExitCode, TandemError
 from controller.cli import output
 from controller.cli.asking import asker
 from controller.cli.context import ConfigOption, SetOption
-from controller.cli.durations import span
+from controller.cli.durations import refuse_bare, span
 from controller.cli.examples import examples
 from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
@@ -106,8 +106,8 @@ def retention(
         max_bytes=None if max_bytes is None else _size("--max-bytes", max_bytes),
         sweeps=sweep_rules is not None,
         grace=_ms(loaded.grace.rewrite),
-        older_than=None if older_than is None else _ms(span("--older-than", older_than)),
-        abandoned_after=_ms(span("--abandoned-after", abandoned_after)),
+        older_than=None if older_than is None else _ms(span("--older-than", older_than, unit=True)),
+        abandoned_after=_ms(span("--abandoned-after", abandoned_after, unit=True)),
     )
     address = StoreAddress(root=loaded.store.root, settings=store_settings(loaded))
     output.note(f"planning retention of pair {loaded.pair} in {loaded.store.root} on {master}")
@@ -118,6 +118,7 @@ def retention(
             janitor = Janitor(spark, address, loaded.pair, rules)
             plan = janitor.plan()
             outcomes = janitor.execute(plan, _tell) if execute else None
+            del janitor  # it holds all chains, and whoever sweeps reads them for himself
             swept = None
             if sweep_rules is not None:
                 output.note(f"reading what lies before the horizon, {horizon} ago")
@@ -198,7 +199,7 @@ def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRul
     if horizon is None:
         return None
     return SweepRules(
-        horizon=_ms(span("--horizon", horizon)),
+        horizon=_ms(span("--horizon", horizon, unit=True)),
         min_gain=min_gain / 100,
         object_size=loaded.object.target_size,
         block_size=loaded.object.block_size,
@@ -209,6 +210,7 @@ def _sweep_rules(loaded: Config, horizon: str | None, min_gain: int) -> SweepRul
 def _size(option: str, text: str) -> int:
     from controller.config.values import parse_size  # noqa: PLC0415 - pydantic is not needed for --help
 
+    refuse_bare(option, text, example=f"{text.strip()}GiB, or {text.strip()}B if bytes are meant")
     try:
         return parse_size(text)
     except ValueError as error:

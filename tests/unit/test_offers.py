@@ -629,6 +629,9 @@ def test_ranges_are_planned_from_above(bench: Bench) -> None:
     assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
     assert building([state]) is state
     assert building([state], 2) is None
+    for of in state.positions:
+        state.topics[of.topic_id] = replace(state.topics[of.topic_id], removed=True)
+    assert building([state]) is None, "nobody reads what is gone"
 
 
 def test_a_generation_whose_bases_are_done_is_none(bench: Bench) -> None:

@@ -115,6 +115,14 @@ def test_only_objects_whole_past_the_limit_go(store: ObjectStore) -> None:
     assert step.bytes == sum(item.bytes for item in list(backup.writer.state.objects.values())[:2])
 
 
+@pytest.mark.parametrize("rules", [Rules(), Rules(older_than=2 * HOUR)])
+def test_time_goes_on_only_while_somebody_reads(store: ObjectStore, rules: Rules) -> None:
+    """Where the cluster is lost the last backup of a topic is not worn away, however long the job goes on."""
+    backup = logged(store, timestamps=(-9, 0, 0, 0))
+    assert steps(plan(store, rules))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+    assert steps(plan(store, rules, after=1000 * HOUR))[Action.EXPIRE, 1].keys == tuple(keys(backup)[:1])
+
+
 def test_the_newest_object_of_a_partition_stays(store: ObjectStore) -> None:
     """Even when all are past the limit."""
     backup = logged(store, timestamps=(-9, -8, -7))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from sink.chain.writer import ChainWriter
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.sweep import Sweeper, SweepOutcome, sweep_all
 from spark_jobs.sweep_plan import Left, SweepRules, SweepTask, open_cuts, plan_sweep
-from spark_jobs.sweep_records import Swept, sweep_partition
+from spark_jobs.sweep_records import Swept, _Tombstones, sweep_partition
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "chain-swept"
 K, U = key(), key("u")
@@ -448,6 +449,44 @@ def test_keys_that_are_not_remembered_stay(store: MemoryStore) -> None:
     (outcome,) = go(sweeper(store, rules=replace(ALL, most_keys=7)))
     assert outcome.swept.forgot
     assert outcome.swept.records == 6
+
+
+def test_tombstones_that_are_not_remembered_stay(store: MemoryStore) -> None:
+    """Less goes, the outcome says so, and later runs take the others; what they delete goes at once."""
+    backup = Backup.claim(store, topics=[SPEC])
+    backup.commit(records("t", 0, range(10), keys=10))
+    backup.commit(records("t", 0, range(10, 20), keys=10, tombstones=range(10, 20)))
+    backup.complete()
+    backup.commit(records("t", 0, [30], keys=100))
+    rules = replace(ALL, most_tombstones=4)
+    seen = []
+    for _ in range(3):
+        found = [outcome.swept for outcome in go(sweeper(store, rules=rules))]
+        seen += [(one.records, one.tombstones, one.forgot) for one in found]
+    assert seen == [(14, 4, True), (4, 4, True), (2, 2, False)]
+    assert offsets(store) == [30]
+
+
+def test_a_million_tombstones_have_room() -> None:
+    """160 bytes each, beside their keys, and a set of objects is there once for all whose records lie in these."""
+    keys = [number.to_bytes(4, "big") for number in range(20_000)]
+    tracemalloc.start()
+    try:
+        found = _Tombstones()
+        for number, one in enumerate(keys):
+            found.add(one, piece=3, block=number >> 7, place=number & 127, size=100)
+        for name in ("object 1", "object 2", "object 2", "object 1"):
+            for one in keys:
+                found.met(one, name)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / len(keys) < 160
+    last = list(found)[-1]
+    assert (last.piece, last.block, last.place, last.size) == (3, 19_999 >> 7, 19_999 & 127, 100)
+    assert {one.older for one in found} == {frozenset({"object 1", "object 2"})}
+    found.met(b"another", "object 1")
+    assert len(found) == len(keys)
 
 
 def test_objects_are_cut_at_their_size(store: MemoryStore) -> None:
