@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -100,9 +101,12 @@ def serve(
     try:
         server = Server(address, Paths)
     except OSError as error:
+        host, port = f"[{address[0]}]" if ":" in address[0] else address[0], address[1]
         raise ConfigError(
-            f"http.listen: {address[0]}:{address[1]} can't be had: {error.strerror}",
-            remedy="choose another port, or stop what listens there",
+            f"http.listen: {host}:{port} can't be had: {error.strerror}",
+            remedy="choose another port, or stop what listens there"
+            if error.errno == errno.EADDRINUSE
+            else f"write an address of this machine, or :{port} for all of them",
         ) from error
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
     return server

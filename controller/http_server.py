@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
+from socketserver import TCPServer
 from typing import Any, Final
 
 import structlog
@@ -171,12 +172,20 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 2 * CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[Handler]) -> None:
-        super().__init__(address, handler)
+        """Listen at (host, port), an empty host being all addresses of the machine. Raises OSError."""
+        self.address_family, place = _place(*address)
+        super().__init__(place, handler)
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._asking: dict[socket.socket, None] = {}  # in the order they came
         self._working: set[socket.socket] = set()
         self._taking: dict[socket.socket, None] = {}  # in the order their answers were begun
+
+    def server_bind(self) -> None:
+        """Take the address; `::` for IPv4 as well. Asks no name server, as the base class would, for an unused name."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 (as in the base class)
         """Begin to answer; if too many are asking or taking answers, the one that takes longest is told to go."""
@@ -231,6 +240,15 @@ class Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002 (as in the base class)
         """Say next to nothing: clients go away while they are answered."""
         _LOG.debug("a client went away", error=str(sys.exception()))
+
+
+def _place(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Return where to listen, and the family of that; IPv4 for a name that has both. Raises OSError."""
+    if not host:
+        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        return family, ("::" if family == socket.AF_INET6 else "0.0.0.0", port)  # noqa: S104 (that is what was asked for)
+    families = {found[0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6, (host, port)
 
 
 def _hang_up(connection: socket.socket) -> None:

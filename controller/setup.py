@@ -49,10 +49,19 @@ class StoppedEarlyError(Exception):
 
 
 def set_up(
-    config: Config, store: ObjectStore, *, incarnation: str, stop: threading.Event, wake: threading.Event
+    config: Config,
+    open_store: Callable[[], ObjectStore],
+    *,
+    incarnation: str,
+    stop: threading.Event,
+    wake: threading.Event,
 ) -> Parts:
-    """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend."""
+    """Return the parts. Raises StoppedEarlyError, and PermanentError on what waiting does not mend.
+
+    The store is opened here: some of those who give credentials for it are asked then, and may be away.
+    """
     me = config.require_instance()
+    store = _persist(stop, "store", open_store)
     _LOG.info("starting", store=store.url, brokers=config.kafka["bootstrap.servers"])
     _persist(stop, "store", lambda: store.probe(f"{config.pair}/"))
     keys = keys_of(store)
@@ -97,7 +106,10 @@ def set_up(
 
 
 def _persist(stop: threading.Event, what: str, call: Callable[[], _T]) -> _T:
-    """Call until it succeeds; transient errors are logged when they begin and when they end."""
+    """Call until it succeeds; transient errors are logged when they begin and when they end.
+
+    `what` is what is waited for, in messages. Raises StoppedEarlyError once `stop` is set, and what is not transient.
+    """
     failed = False
     while not stop.is_set():
         try:

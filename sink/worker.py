@@ -188,7 +188,7 @@ class _Here:
     """What this worker keeps between ranges."""
 
     setting: Setting
-    store: ObjectStore
+    store: ObjectStore | None = None
     sources: dict[bool, RawFetcher] = field(default_factory=dict)
 
 
@@ -199,7 +199,7 @@ def _begin(setting: Setting, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the instance, which ends its workers
     threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
     setting.prepare()
-    _here[:] = [_Here(setting, open_store(setting.root, setting.settings))]
+    _here[:] = [_Here(setting)]
 
 
 def _watch(parent: int) -> None:
@@ -211,6 +211,8 @@ def _watch(parent: int) -> None:
 
 def _work(task: RangeTask) -> RangeRead:
     (here,) = _here
+    if here.store is None:  # not at the begin: what went wrong there would be told of as a process that has ended
+        here.store = open_store(here.setting.root, here.setting.settings)
     committed = task.opening.isolation_level == "read_committed"
     source = here.sources.get(committed)
     if source is None:

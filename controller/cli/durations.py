@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from backup_avro.errors import ConfigError
 
@@ -10,10 +11,21 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
-def span(option: str, text: str) -> timedelta:
-    """Parse an option's duration. ConfigError names the option."""
+_BARE: Final = re.compile(r"\s*(?=.*[1-9])[0-9]*\.?[0-9]+\s*")
+
+
+def refuse_bare(option: str, text: str, *, example: str) -> None:
+    """Raise ConfigError for a number without a unit, where something is deleted by it: 7 may be meant as days."""
+    if _BARE.fullmatch(text):
+        raise ConfigError(f"{option} {text} has no unit", remedy=f"write {example}")
+
+
+def span(option: str, text: str, *, unit: bool = False) -> timedelta:
+    """Parse an option's duration. ConfigError names the option, also if the text has to have a `unit` and does not."""
     from controller.config.values import parse_duration  # noqa: PLC0415 - pydantic is not needed for --help
 
+    if unit:
+        refuse_bare(option, text, example=f"{text.strip()}d, or {text.strip()}s if seconds are meant")
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import ExitStack
 from functools import partial
 
 import typer
@@ -54,33 +55,30 @@ def run(context: typer.Context, config: ConfigOption = None, overrides: SetOptio
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    store = store_of(settings)
-    # Probes are answered from the start: waiting for a broker is no reason to be restarted.
+    # Probes are answered from the start: waiting for store or broker is no reason to be restarted.
     health = HealthSource(partial(starting, settings.pair, settings.require_instance(), incarnation))
     site = PageSource(settings, config_file=named(context, config))
     metrics = page_of(settings)
     log.count_retries(lambda: metrics.tally.retried("store"))
     address = settings.http.address
     server = None if address is None else serve(address, health, site.pages, metrics.render)
-    results: ResultsWatch | None = None
     try:
-        parts = set_up(settings, store, incarnation=incarnation, stop=stop, wake=wake)
-        instance = Instance(
-            settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=allocator.give_back
-        )
-        health.look, metrics.look = instance.health, instance.picture
-        if server is not None:
-            site.show(instance)
-            results = ResultsWatch(store, settings.pair)
-            metrics.results = results.results
-            results.start()
-        return int(instance.run())
+        with ExitStack() as ending:
+            if server is not None:
+                ending.callback(site.close)
+                ending.callback(server.shutdown)
+            parts = set_up(settings, partial(store_of, settings), incarnation=incarnation, stop=stop, wake=wake)
+            ending.callback(parts.store.close)
+            instance = Instance(
+                settings, parts, stop=stop, wake=wake, meters=metrics.tally.meters, give_back=allocator.give_back
+            )
+            health.look, metrics.look = instance.health, instance.picture
+            if server is not None:
+                site.show(instance)
+                results = ResultsWatch(parts.store, settings.pair)
+                metrics.results = results.results
+                results.start()
+                ending.callback(results.stop)
+            return int(instance.run())
     except StoppedEarlyError:
         return int(ExitCode.OK)
-    finally:
-        if results is not None:
-            results.stop()
-        if server is not None:
-            server.shutdown()
-            site.close()
-        store.close()

@@ -38,10 +38,12 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - likewise
 
     from controller.config.kafka import KafkaProperties, is_secret_file  # noqa: PLC0415 - likewise
+    from controller.config.loading import secret_text  # noqa: PLC0415 - likewise
 
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        # All values as they are written, as in the main file: YAML would make 342391 of a password 01234567.
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--target-config {file}: can't be read: {type(error).__name__}",
             remedy="name a YAML file of client properties, such as bootstrap.servers: host:port",
@@ -63,13 +65,10 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
     properties = {"bootstrap.servers": servers} if servers else {}
     for key, value in document.items():
         if is_secret_file(str(key)):
-            try:
-                properties[str(key).removesuffix(".file")] = Path(value).read_text(encoding="utf-8").strip()
-            except (OSError, ValueError, TypeError) as error:
-                raise ConfigError(
-                    f"--target-config {file}: {key} names a file that can't be read: {type(error).__name__}",
-                    remedy="correct the path, or the rights on the file",
-                ) from error
+            text, problem = secret_text(Path(str(value)))
+            if problem is not None:
+                raise ConfigError(f"--target-config {file}: {key}: {problem}", remedy="a secret file holds one value")
+            properties[str(key).removesuffix(".file")] = text
         else:
             properties.setdefault(str(key), value)
     try:

@@ -171,14 +171,14 @@ def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[s
     if rival is not None and list(Kind).index(rival.origin.kind) > list(Kind).index(setting.origin.kind):
         merged.pop(setting.path, None)
         return
-    text, problem = _secret_text(FilePath(str(setting.value)))
+    text, problem = secret_text(FilePath(str(setting.value)))
     if problem:
         problems.append(f"{place} {setting.value}: {problem}")
     origin = Origin(kind=setting.origin.kind, place=f"{setting.origin.place}: {setting.value}")
     merged[target] = Setting(path=target, value=text, origin=origin)
 
 
-def _secret_text(path: FilePath) -> tuple[str, str | None]:
+def secret_text(path: FilePath) -> tuple[str, str | None]:
     """Return the file's text without its trailing newline, and what is wrong with it."""
     try:
         with path.open("rb") as file:

@@ -350,7 +350,9 @@ class HttpSettings(Section):
     """Health, the status page, metrics."""
 
     listen: str | None = Field(
-        default=None, description="`host:port` for health, the status page and metrics; left out: no server"
+        default=None,
+        description="`host:port` for health, the status page and metrics; without a host, as in `:8080`, on all "
+        "addresses, IPv6 and IPv4; left out: no server",
     )
 
     @field_validator("listen")
@@ -362,7 +364,7 @@ class HttpSettings(Section):
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Host (without brackets) and port, or None."""
+        """Host (without brackets, empty for all addresses) and port, or None."""
         return None if self.listen is None else rules.host_and_port(self.listen)
 
 

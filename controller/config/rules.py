@@ -160,13 +160,13 @@ def signing(*, file: bool, env: str | None, trusted: bool, require: bool) -> Ite
 
 
 def host_and_port(listen: str) -> tuple[str, int]:
-    """Return host and port of `host:port` or `[v6]:port`. Raises ValueError."""
-    host, _, port = listen.rpartition(":")
+    """Return host and port of `host:port`, `[v6]:port`, or `:port` (no host: all addresses). Raises ValueError."""
+    host, colon, port = listen.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or re.search(r"[\s/@]", host) or (":" in bare and bare == host):
-        raise ValueError("is not host:port; write 0.0.0.0:8080 or [::]:8080")
+    if not colon or (host and not bare) or re.search(r"[\s/@]", host) or (":" in bare and bare == host):
+        raise ValueError("is not host:port; write :8080 for all addresses, 127.0.0.1:8080 or [::1]:8080")
     if not re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) or int(port) > 65535:
-        raise ValueError("is not host:port with a port from 0 (any free one) to 65535; write 0.0.0.0:8080")
+        raise ValueError("is not host:port with a port from 0 (any free one) to 65535; write :8080")
     return bare, int(port)
 
 

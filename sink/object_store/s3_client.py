@@ -52,11 +52,14 @@ class S3Caller:
 
     def __init__(self, bucket: str, settings: StoreSettings, *, monotonic: Callable[[], float] = clock.now) -> None:
         self.bucket = bucket
-        self.client: S3Client = _make_client(settings)
+        self._settings = settings
+        for attempt in self.attempts(_is_worth_retrying, settings.attempts):
+            with attempt:
+                # Some of those who give credentials are asked right here, over the network.
+                self.client: S3Client = _make_client(settings)
         self.endpoint: str = self.client.meta.endpoint_url
         # It may come from the environment, and it is shown in messages.
         check_endpoint(self.endpoint)
-        self._settings = settings
         self._monotonic = monotonic
         self._clock = StoreClock()
         self._credentials = SentCredentials(
@@ -172,6 +175,12 @@ def _make_client(settings: StoreSettings) -> S3Client:
             ),
         )
         return cast("S3Client", client)
+    except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
+        raise StoreTransientError(
+            f"no credentials for the store now: {str(error)[:300]}",
+            remedy="check whoever gives them (an agent on the node, the instance's metadata, a command); "
+            "it is asked again",
+        ) from None
     except (vendor.BotoCoreError, ValueError) as error:
         # A ValueError quotes an address from the environment that is no URL, with whatever is in it.
         said = str(error) if isinstance(error, vendor.BotoCoreError) else "the endpoint is no URL"

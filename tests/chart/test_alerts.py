@@ -297,6 +297,18 @@ def test_a_turn_is_overdue_by_the_turns_of_its_pair() -> None:
     assert installed(given, config=hourly)["TandemTurnOverdue"]["expr"].endswith("> 60")
 
 
+def test_commits_are_missed_by_the_flush_interval_of_their_pair() -> None:
+    """As long as `tandem status` says that all is well."""
+    on: dict[str, Any] = {"rules": {"enabled": True}}
+    topics = {"topics": {"include": ["customers"]}}
+    for interval, limit in (("60s", 1800), ("5m", 1800), ("1h", 11700), ("1d", 260100)):
+        config = topics | {"flush": {"interval": interval}}
+        assert installed(on, config=config)["TandemNotCommitting"]["expr"].endswith(f"> {limit}")
+    assert installed(on)["TandemNotCommitting"]["expr"].endswith("> 1800")
+    given = {"rules": {"enabled": True, "alerts": {"TandemNotCommitting": {"threshold": 60}}}}
+    assert installed(given)["TandemNotCommitting"]["expr"].endswith("> 60")
+
+
 @pytest.mark.parametrize("monitor", ["serviceMonitor", "podMonitor"])
 def test_pairs_of_one_name_in_two_namespaces(monitor: str) -> None:
     """What the chart's own monitors scrape carries the namespace, so the rules ask for theirs."""

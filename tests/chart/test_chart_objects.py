@@ -56,7 +56,8 @@ def test_names_fit(named: tuple[str, list[dict[str, Any]]]) -> None:
     for document in named[1]:
         name = document["metadata"]["name"]
         assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name), name
-        assert len(name) <= (52 if document["kind"] in {"StatefulSet", "CronJob"} else 63), name
+        most = {"StatefulSet": 52, "CronJob": 52, "ScheduledSparkApplication": 43}
+        assert len(name) <= most.get(document["kind"], 63), name
         assert (document["kind"], name) not in seen
         seen.add((document["kind"], name))
 
@@ -95,7 +96,7 @@ def test_the_rendered_configuration_is_one(named: tuple[str, list[dict[str, Any]
         for ordinal, instance in enumerate("ab"):
             host = f"{stateful_set['metadata']['name']}-{ordinal}"
             config = load(path, {}, hostname=lambda host=host: host)
-            assert (config.instance, config.http.listen) == (instance, "0.0.0.0:8080")
+            assert (config.instance, config.http.listen) == (instance, ":8080")
         assert config.pair in {item["name"] for item in values["pairs"]}
         assert config.pair == stateful_set["metadata"]["annotations"]["tandem/pair-name"]
 
@@ -187,6 +188,54 @@ def test_large_numbers_stay_whole() -> None:
     """Helm keeps numbers as floats; none of them may get an exponent on its way."""
     (config_map,) = [c for c in of_kind(render(FULL), "ConfigMap") if c["metadata"]["name"].endswith("orders")]
     assert yaml.safe_load(config_map["data"]["tandem.yaml"])["kafka"]["message.max.bytes"] == 104857600
+
+
+def test_numbers_of_variables_stay_whole() -> None:
+    """And so do those of Spark's settings; fractions and truths are as they were written."""
+    env = {"TANDEM_SCAN__RATE_LIMIT": 104857600, "OTHER": 0.25, "SWITCH": True, "TEXT": "1e3"}
+    pod = one(render(single(env=env)), "StatefulSet")["spec"]["template"]["spec"]
+    found = {each["name"]: each.get("value") for each in container(pod)["env"]}
+    assert found.items() >= {
+        ("TANDEM_SCAN__RATE_LIMIT", "104857600"),
+        ("OTHER", "0.25"),
+        ("SWITCH", "true"),
+        ("TEXT", "1e3"),
+    }
+    spark = {"mode": "operator", "conf": {"spark.network.maxRemoteBlockSizeFetchToMem": 200000000}}
+    for document in of_kind(render(single(spark=spark)), "ScheduledSparkApplication"):
+        conf = document["spec"]["template"]["sparkConf"]
+        assert conf["spark.network.maxRemoteBlockSizeFetchToMem"] == "200000000"
+
+
+@pytest.mark.parametrize("name", ["o", "orders", "a-pair-of-some-length", "x" * 39, "y" * 60])
+def test_names_of_runs_fit_into_a_label(name: str) -> None:
+    """The operator calls a run by what is scheduled and a time in nanoseconds; no two jobs share a name."""
+    values = single(spark={"mode": "operator"}, drill={"enabled": True})
+    pairs = [values["pairs"][0] | {"name": name}, values["pairs"][0] | {"name": f"{name}z"}]
+    names = [
+        each["metadata"]["name"] for each in of_kind(render(values | {"pairs": pairs}), "ScheduledSparkApplication")
+    ]
+    assert len(set(names)) == len(names) == 6
+    assert all(len(f"{one_}-1730000000000000000") <= 63 for one_ in names)
+    assert {one_.rpartition("-")[2] for one_ in names} == {"retention", "verify", "drill"}
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("https://minio.tenant.svc:9000", 9000),
+        ("https://gateway:8443/s3", 8443),
+        ("http://gateway/s3", 80),
+        ("https://gateway/", 443),
+        ("http://[2001:db8::1]:9000/", 9000),
+    ],
+)
+def test_the_port_of_a_store_is_let_through(url: str, port: int) -> None:
+    """Wherever in the address it stands."""
+    store = CONFIG["store"] | {"endpoint_url": url}
+    values = single(networkPolicy={"enabled": True}, config=CONFIG | {"store": store})
+    egress = one(render(values), "NetworkPolicy")["spec"]["egress"]
+    assert [each["port"] for each in egress[2]["ports"]] == [port]
 
 
 def test_secrets_come_from_secrets() -> None:
@@ -285,9 +334,14 @@ def test_the_network_policy_lets_out_what_the_configuration_names() -> None:
     """Ports of brokers and store come from the configuration; nobody gets in unless he is named."""
     policy = one(render(TRY_OUT), "NetworkPolicy")["spec"]
     assert policy["ingress"] == []
-    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53], [9092], [8333]]
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
+        [53, 53, 5353, 5353],
+        [9092],
+        [8333],
+    ]
     full = of_kind(render(FULL), "NetworkPolicy")[0]["spec"]
-    assert [[port["port"] for port in rule["ports"]] for rule in full["egress"]] == [[53, 53], [9094], [443], [80]]
+    ports = [[port["port"] for port in rule["ports"]] for rule in full["egress"]]
+    assert ports == [[53, 53, 5353, 5353], [9094], [443], [80]]
     assert full["ingress"][0]["from"][0]["namespaceSelector"]
     assert full["ingress"][0]["ports"] == [{"port": "http"}]
 

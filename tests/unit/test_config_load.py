@@ -259,11 +259,12 @@ def test_which_groups_are_guarded(tmp_path: Path) -> None:
 
 
 def test_a_listen_address_is_taken_apart(tmp_path: Path) -> None:
-    """Host names, IPv4, IPv6 in brackets, and port 0 for any free one."""
+    """Host names, IPv4, IPv6 in brackets, none for all addresses, and port 0 for any free one."""
     for text, expected in (
         ("0.0.0.0:8080", ("0.0.0.0", 8080)),
         ("'[::]:0'", ("::", 0)),
         ("localhost:1", ("localhost", 1)),
+        ("':8080'", ("", 8080)),
     ):
         assert load(write(tmp_path, BASE + f"http: {{listen: {text}}}\n"), {}).http.address == expected
     assert load(write(tmp_path, BASE), {}).http.address is None

@@ -492,7 +492,7 @@ WRONG = [
     Wrong(
         name="listen without host",
         text=added("http: {listen: 8080}"),
-        says=('a.yaml:9: http.listen: "8080" is not host:port; write 0.0.0.0:8080',),
+        says=('a.yaml:9: http.listen: "8080" is not host:port; write :8080 for all addresses',),
     ),
     Wrong(
         name="listen with bad port",
@@ -500,9 +500,14 @@ WRONG = [
         says=("port from 0 (any free one) to 65535",),
     ),
     Wrong(
+        name="listen with an empty v6",
+        text=added("http: {listen: '[]:80'}"),
+        says=("is not host:port",),
+    ),
+    Wrong(
         name="listen with bare v6",
         text=added("http: {listen: '::1:80'}"),
-        says=("is not host:port; write 0.0.0.0:8080 or [::]:8080",),
+        says=("is not host:port; write :8080 for all addresses, 127.0.0.1:8080 or [::1]:8080",),
     ),
     # Across sections
     Wrong(

@@ -144,6 +144,50 @@ def test_metrics_are_answered_as_the_scraper_asks() -> None:
         server.server_close()
 
 
+needs_v6 = pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("", "127.0.0.1"),
+        pytest.param("", "[::1]", marks=needs_v6),
+        pytest.param("::", "[::1]", marks=needs_v6),
+        pytest.param("::", "127.0.0.1", marks=needs_v6),
+        pytest.param("::1", "[::1]", marks=needs_v6),
+        ("localhost", "127.0.0.1"),
+    ],
+)
+def test_it_answers_over_ipv6_and_ipv4(host: str, asked: str) -> None:
+    """A cluster's probes come to a pod's first address, of whichever family that is."""
+    server = serve((host, 0), lambda: Picture().health)
+    try:
+        with urllib.request.urlopen(f"http://{asked}:{server.server_address[1]}/livez", timeout=5) as answer:
+            assert answer.status == 200
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_no_name_server_is_asked_for_a_name_that_nobody_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod whose name server is away must still be seen to live."""
+    asked: list[object] = []
+    monkeypatch.setattr(socket, "getfqdn", lambda *name: asked.append(name) or "somewhere")
+    server = serve(("", 0), lambda: Picture().health)
+    server.shutdown()
+    server.server_close()
+    assert not asked
+
+
+@pytest.mark.parametrize(("host", "shown"), [("192.0.2.1", "192.0.2.1:80"), ("2001:db8::1", "[2001:db8::1]:80")])
+def test_an_address_of_another_machine_is_a_configuration_error(host: str, shown: str) -> None:
+    """The remedy is not another port."""
+    with pytest.raises(ConfigError) as raised:
+        serve((host, 80), lambda: Picture().health)
+    assert f"http.listen: {shown} can't be had" in str(raised.value)
+    assert raised.value.remedy == "write an address of this machine, or :80 for all of them"
+
+
 def test_a_taken_port_is_a_configuration_error() -> None:
     """The message names the key and the remedy."""
     with socket.socket() as taken:

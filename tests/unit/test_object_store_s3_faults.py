@@ -24,7 +24,7 @@ from canaries import appearances, plain_canary
 from profiles import use_profile
 from serving import ANY_PORT, Quiet, serving
 
-from backup_avro.errors import ConfigError, DamagedError, TandemError
+from backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
 from controller import log
 from sink.object_store import (
     ObjectStore,
@@ -563,6 +563,64 @@ def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, 
         store.head("key")
     assert server.requests == []
     store.close()
+
+
+class _Agent(BaseHTTPRequestHandler):
+    """Gives credentials like a node's agent, once it was asked `refusals` times."""
+
+    refusals = 0
+    asked = 0
+
+    def do_GET(self) -> None:
+        """Answer."""
+        type(self).asked += 1
+        good = self.asked > self.refusals
+        given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
+        body = json.dumps(given).encode() if good else b"not yet"
+        self.send_response(200 if good else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Agent]]:
+    """Credentials come from an agent over HTTP, as those of pod identities do."""
+    kind = type("Agent", (_Agent,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        url = f"http://127.0.0.1:{listening.server_address[1]}/v1/credentials"
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)
+        monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
+        yield kind
+        listening.shutdown()
+
+
+def test_an_agent_that_gives_no_credentials_yet_is_asked_again(server: TinyS3, agent: type[_Agent]) -> None:
+    """On a new node it may come up after the first pods."""
+    agent.refusals = 7  # the SDK asks three times by itself
+    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, backoff_initial=0.01, backoff_max=0.01))
+    assert store.head("key") is None
+    assert agent.asked == 8
+    store.close()
+
+
+def test_an_agent_that_is_away_is_no_wrong_configuration(server: TinyS3, agent: type[_Agent]) -> None:
+    """Whoever tries a failed job again does so with exit code 1, and not with 2."""
+    agent.refusals = 1000
+    with pytest.raises(StoreTransientError, match="no credentials for the store now") as raised:
+        open_store(
+            "s3://bucket", StoreSettings(endpoint_url=server.url, attempts=2, backoff_initial=0.01, backoff_max=0.01)
+        )
+    assert raised.value.exit_code is ExitCode.ERROR
+    assert agent.asked == 6
 
 
 def test_nobody_listens() -> None:

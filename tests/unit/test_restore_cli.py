@@ -187,6 +187,25 @@ def test_moments_and_bounds() -> None:
     assert found.until == {("a.b-c", 0): 7, ("a.b-c", 12): 0}
 
 
+@pytest.mark.parametrize("secret", ["01234567", "yes", "1_000", "0x1F", "12:34:56", "null", "~", "2026-01-01"])
+def test_a_targets_values_are_read_as_they_are_written(tmp_path: Path, secret: str) -> None:
+    """As those of the main file: YAML would make a number, a truth or a time of a password, which then is refused."""
+    file, kept = tmp_path / "target.yaml", tmp_path / "password"
+    file.write_text(f"bootstrap.servers: other:2\nsasl.password: {secret}\n", encoding="utf-8")
+    assert target_properties(None, None, file)["sasl.password"] == secret
+    kept.write_text(f" {secret} \n", encoding="utf-8")
+    file.write_text(f"bootstrap.servers: other:2\nsasl.password.file: {kept}\n", encoding="utf-8")
+    assert target_properties(None, None, file)["sasl.password"] == f" {secret} "
+
+
+def test_a_targets_secret_file_that_is_not_there(tmp_path: Path) -> None:
+    """Named with what is wrong."""
+    file = tmp_path / "target.yaml"
+    file.write_text("bootstrap.servers: other:2\nsasl.password.file: /nowhere\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"target\.yaml: sasl\.password\.file: no such secret file"):
+        target_properties(None, None, file)
+
+
 def test_which_cluster(tmp_path: Path) -> None:
     """The file's properties win, servers alone take nothing from the configured cluster, which comes last."""
     configured = {"bootstrap.servers": "own:1", "sasl.password": "secret-of-the-source"}

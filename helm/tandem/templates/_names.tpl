@@ -31,6 +31,19 @@ such as -retention. What does not fit, or is no DNS label, ends in a hash of the
 {{- end -}}
 {{- end -}}
 
+{{/*
+The name of what the Spark operator schedules. Each run is called that and a time in nanoseconds, 20 characters, and the name of
+a run becomes a label, which has 63 at most.
+*/}}
+{{- define "tandem.scheduledName" -}}
+{{- $room := sub 42 (len .job) | int -}}
+{{- if le (len .fullname) $room -}}
+{{- printf "%s-%s" .fullname .job -}}
+{{- else -}}
+{{- printf "%s-%s-%s" (.fullname | trunc (sub $room 9 | int) | trimSuffix "-") (sha256sum .fullname | trunc 8) .job -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "tandem.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "tandem.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}

@@ -43,7 +43,7 @@ restartPolicy:
 {{- with $spark.conf }}
 sparkConf:
   {{- range $key, $value := . }}
-  {{ $key }}: {{ $value | toString | quote }}
+  {{ $key }}: {{ include "tandem.text" $value | quote }}
   {{- end }}
 {{- end }}
 driver:

@@ -28,7 +28,7 @@ pair's own values over them) and config (the whole configuration file). Template
 {{- $_ := set $accounts $account $place -}}
 {{- include "tandem.checked" $pair -}}
 {{- $config := deepCopy $settings.config -}}
-{{- $set := dict "pair" $own.name "instance" "from-hostname" "http" (dict "listen" "0.0.0.0:8080") -}}
+{{- $set := dict "pair" $own.name "instance" "from-hostname" "http" (dict "listen" ":8080") -}}
 {{- include "tandem.overlay" (dict "into" $config "over" $set) -}}
 {{- $_ := set $pair "config" $config -}}
 {{- $pairs = append $pairs (omit $pair "root") -}}
@@ -100,6 +100,15 @@ templates take false, 0 and "" for not given.)
 {{- end -}}
 {{- if and .settings.restore.enabled (not .settings.restore.args) -}}
 {{- fail (printf "%s: restore.args: required; for example [--suffix, .restored]" .place) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A value as it was written. Numbers come as floats from YAML, and would get an exponent from a million on. */}}
+{{- define "tandem.text" -}}
+{{- if kindIs "float64" . -}}
+{{- toJson . -}}
+{{- else -}}
+{{- toString . -}}
 {{- end -}}
 {{- end -}}
 

@@ -42,7 +42,7 @@ env:
     value: /etc/tandem/tandem.yaml
   {{- range $name, $value := .settings.env }}
   - name: {{ $name }}
-    value: {{ $value | toString | quote }}
+    value: {{ include "tandem.text" $value | quote }}
   {{- end }}
   {{- range $name, $from := .settings.secretEnv }}
   - name: {{ $name }}
