@@ -338,17 +338,18 @@ class CoordinationTopic:
             where = ConfluentPartition(self._topic, self._partition, OFFSET_BEGINNING)
             _, end = consumer.get_watermark_offsets(where, timeout=_ANSWER_S)
             consumer.assign([where])
-            next_offset = 0
+            next_offset, complained = 0, False
             while not self._stopped.is_set() and not self._gone.is_set():
                 if next_offset >= end or consumer.position([where])[0].offset >= end:
                     self._caught_up.set()
-                    self._deaf = False
+                    self._deaf = complained
                 message = consumer.poll(_POLL_S)
                 if message is None:
                     continue
                 if message.error():
-                    self._complain(message.error())
+                    complained = self._complain(message.error()) or complained
                     continue
+                complained = False  # my own heartbeats come here, too
                 if message.offset() < next_offset:
                     _LOG.warning("the coordination topic has begun again, reading it anew", topic=self._topic)
                     # Brokers may have created it unasked, with their own settings and number of partitions.
@@ -359,10 +360,14 @@ class CoordinationTopic:
         finally:
             consumer.close()
 
-    def _complain(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._PARTITION_EOF and not admin_errors.is_about_no_group(error):  # noqa: SLF001 (the library's documented name)
-            why = str(self._explain(error, "read"))
-            _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=why)
+    def _complain(self, error: KafkaError) -> bool:
+        """Tell of what keeps messages from being read; return whether it does."""
+        if error.code() == KafkaError._PARTITION_EOF or admin_errors.is_about_no_group(error):  # noqa: SLF001 (the library's documented name)
+            return False
+        why = str(self._explain(error, "read"))
+        _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=why)
+        self._deaf = True
+        return True
 
     def _explain(self, error: KafkaError, operation: str) -> TandemError:
         resource, servers = f"the coordination topic {self._topic}", client_config.servers_of(self._props)

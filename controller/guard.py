@@ -16,6 +16,7 @@ from sink.source.groups import MOST
 from sink.topics import Denied, GuardedTopics
 
 _LOG = structlog.get_logger()
+_TIERED = "remote.storage.enable"
 _NAMED = 10
 
 
@@ -28,6 +29,7 @@ class GuardedCluster:
         self._missing: frozenset[str] = frozenset()
         self._denied: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()
+        self._tiered: frozenset[str] = frozenset()
 
     def guarded(self) -> GuardedTopics:
         """Return the guarded topics that exist now, with their configuration, and those that are denied.
@@ -45,12 +47,15 @@ class GuardedCluster:
         denied = undescribed | unconfigured
         if denied and not configs:
             raise denied[min(denied)]
+        tiered = {name: _tiered(name) for name, config in configs.items() if config.get(_TIERED) == "true"}
+        self._tiered = frozenset(tiered)
+        denied |= tiered
         self._tell_denied(denied)
         infos = {info.name: info for info in found}
         return GuardedTopics(
-            topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in unconfigured),
+            topics=tuple(_topic(info, configs[info.name]) for info in found if info.name not in denied),
             denied=tuple(
-                Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in infos else None)
+                Denied(name=name, why=str(error), topic=_topic(infos[name], {}) if name in unconfigured else None)
                 for name, error in sorted(denied.items())
             ),
         )
@@ -66,7 +71,7 @@ class GuardedCluster:
         for name, error in sorted(denied.items()):
             if name not in self._denied:
                 _LOG.warning(
-                    "a guarded topic may not be seen; what is stored of it stays, and no generation becomes complete",
+                    "a guarded topic can't be read; what is stored of it stays, and no generation becomes complete",
                     topic=name,
                     error=str(error.args[0]),
                     remedy=error.remedy,
@@ -76,8 +81,9 @@ class GuardedCluster:
         self._denied = frozenset(denied)
 
     def topic_ids(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Return the present topic id of each name that exists and may be described."""
-        return {info.name: info.topic_id for info in self._admin.topics(names, denied={})}
+        """Return the present topic id of each name that exists, may be described, and is not in tiered storage."""
+        found = self._admin.topics(names, denied={})
+        return {info.name: info.topic_id for info in found if info.name not in self._tiered}
 
     def group_offsets(self, topics: Sequence[Topic]) -> Mapping[str, Sequence[GroupOffset] | None]:
         """Return the committed offsets of the guarded groups on these topics, None for those that can't be read.
@@ -120,6 +126,18 @@ class GuardedCluster:
             most_bytes=MOST,
             remedy="leave out those that nobody needs with groups.include or groups.exclude",
         )
+
+
+def _tiered(name: str) -> ClusterDeniedError:
+    """Say why a topic is left out whose older segments are in remote storage (KIP-405).
+
+    Where these are slow, or have a quota, brokers answer a fetch with nothing and no error, as if nothing were there.
+    Kafka allows that for topics that only delete.
+    """
+    return ClusterDeniedError(
+        f"topic {name} is in tiered storage ({_TIERED}), where what can't be fetched in time looks like nothing",
+        remedy="leave it out with topics.exclude, or switch tiered storage off for it",
+    )
 
 
 def _topic(info: TopicInfo, config: dict[str, str]) -> Topic:

@@ -46,7 +46,7 @@ from controller.observation import Observation, Peer, Role
 from controller.overview import PauseStatus, pause_status
 from controller.own_sight import own_sight, stored_sight
 from controller.proof import Prover
-from controller.runs import Runs, asked_between_commits
+from controller.runs import Runs
 from controller.setup import Parts
 from controller.sighting import Sight
 from controller.tasks import TaskBoard, Tasks
@@ -350,7 +350,7 @@ class Instance:
             finally:
                 done.set()
 
-        asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+        self._runs.between_commits(number, between_commits, done=done, abort=self._abort)
         writer = self._tasks.writers.get(number)
         if writer is not None and writer.state.complete:  # else it is tried again, every second maybe
             self._give_back()
@@ -433,7 +433,7 @@ class Instance:
                 done.set()
 
         try:
-            asked_between_commits(self._runs.get(state.number), between_commits, done=done, abort=self._abort)
+            self._runs.between_commits(state.number, between_commits, done=done, abort=self._abort)
         finally:
             self._watch.hurry()
 
@@ -469,7 +469,7 @@ class Instance:
                 done.set()
 
         try:
-            asked_between_commits(self._runs.get(number), between_commits, done=done, abort=self._abort)
+            self._runs.between_commits(number, between_commits, done=done, abort=self._abort)
         finally:
             self._watch.hurry()
 

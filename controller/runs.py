@@ -81,9 +81,11 @@ class Runs:
         """Whether a pipeline was started for the generation and not forgotten."""
         return generation in self._runs
 
-    def get(self, generation: int) -> Pipeline:
-        """Return the pipeline of a generation."""
-        return self._runs[generation].pipeline
+    def between_commits(self, generation: int, task: Task, *, done: threading.Event, abort: threading.Event) -> None:
+        """As `asked_between_commits`; nothing is done if the generation was sealed, and is not read any more."""
+        run = self._runs.get(generation)
+        if run is not None:
+            asked_between_commits(run.pipeline, task, done=done, abort=abort)
 
     def drain(self, generation: int) -> None:
         """Tell a pipeline to commit what it has and end."""

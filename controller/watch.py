@@ -25,7 +25,7 @@ _RETRY_S = 2.0
 class StoreView:
     """All chains as of a read that began at `began_mono`.
 
-    `grew_mono` is when a chain of an instance was last seen to grow, `grew_before_mono` when at an earlier look.
+    `grew_mono` is when an instance was last seen to have added to its chains, `grew_before_mono` the look before that.
     `numbers` are those of all generations of which there is anything, ascending.
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
@@ -133,8 +133,10 @@ class StoreWatch:
         for state in self._reader.refresh(tolerant=True):
             known = self._snapshots.get(state.number)
             if known is None or known.seq != state.seq:
+                # A janitor's entries say nothing of the instance.
+                said = known is None or known.said_seq != state.said_seq
                 known = self._snapshots[state.number] = state.frozen_copy()
-                if not first:
+                if said and not first:
                     grown.add(state.instance)
             generations.append(known)
         self._grew_before |= {name: self._grew[name] for name in grown if name in self._grew}

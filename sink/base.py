@@ -278,7 +278,7 @@ class BaseLane:
                     self._end(tp, track, fault.at)
                 else:
                     self._seek(tp, fault.log_start)
-            case FaultKind.LEADER_MOVED:
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.leader_moved(tp, fault.new_leader, fault.new_epoch)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()

@@ -186,13 +186,15 @@ class Committer:
             self._writer.append(_entry(Kind.TAINTED, taints=taints))
             self._tell(taints, draft.names)
         objects = tuple(_without(item, lost) for item in stored)
+        # Of a topic that is left out nothing is said, either: it would go by a promise that nothing was read under yet.
+        topics = tuple(topic for topic in draft.topics if topic.removed or topic.topic_id not in lost)
         entry = _entry(
-            Kind.COMMIT if objects or positions or draft.topics or draft.groups else Kind.CONFIRM,
+            Kind.COMMIT if objects or positions or topics or draft.groups else Kind.CONFIRM,
             objects=tuple(item for item in objects if item.parts),
             positions=positions,
             head_at=None if lost else draft.head_at,  # it would speak for the positions that are left out
             skew=draft.skew,
-            topics=draft.topics,
+            topics=topics,
             groups=draft.groups,
             marks=tuple(_mark_without(mark, lost) for mark in draft.marks),
         )

@@ -19,6 +19,8 @@ from sink.topics import ANY_GROUP, tombstones_promised_s
 from sink.track import CONFIRM_CEILING_S, SHORTEST_RETENTION_S, Track, longest_gap_s, shorter_promise
 
 _HEAD_FRESH_MS = 10_000
+_PATIENCE_S = 600.0
+"""How long commits wait for somebody to describe a topic; an outage of the brokers' admin side is shorter."""
 
 
 class Drafter:
@@ -33,8 +35,9 @@ class Drafter:
         self._max_objects = max_objects
         self._marks = Marks(flush_interval_s=flush_interval_s)
         self._topics = dict(state.topics)
-        self._longer: dict[str, float] = {}
-        self._asked = -math.inf
+        self._longer: dict[str, tuple[float | None, float]] = {}
+        self._asked: dict[str, float] = {}
+        self._unsure_since: float | None = None
         self._news: dict[str, Topic] = {}
         self.guarded: tuple[Topic, ...] = ()
         self._groups = {name: tuple(offsets.values()) for name, offsets in state.groups.items()}
@@ -42,8 +45,10 @@ class Drafter:
 
     def survey(self, survey: Survey) -> list[Topic]:
         """Take a survey; return the topics that are gone since the last one."""
-        now, self._asked = clock.now(), survey.asked
+        now = clock.now()
         present = survey.found.with_known(self._topics)
+        described = {topic.topic_id for topic in survey.found.topics}
+        self._asked = {of: survey.asked if of in described else self._asked.get(of, -math.inf) for of in present}
         gone = [topic for name, topic in self._topics.items() if name not in present and not topic.removed]
         told = (self._told(topic, now) for topic in present.values())
         for topic in [*told, *(replace(topic, removed=True) for topic in gone)]:
@@ -67,30 +72,50 @@ class Drafter:
     def _told(self, topic: Topic, now: float) -> Topic:
         """Return what the chain is told of a topic: a longer promise for tombstones only once no gap began before it.
 
-        Whoever goes on with the chain judges by what it says what was missed since.
+        Whoever goes on with the chain judges by what it says what was missed since, and what of a base was read.
         """
         before = self._topics.get(topic.topic_id)
         promised_s = tombstones_promised_s(topic.config)
         if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
             self._longer.pop(topic.topic_id, None)
             return topic
-        since = self._longer.setdefault(topic.topic_id, now)
-        heads = {track.key: track.head_mono for track in self._board.tracks.values()}
-        positions = (key for key in self._state.positions if key.topic_id == topic.topic_id)
-        if all(heads.get(key, -math.inf) > since for key in positions):
+        if self._longer.get(topic.topic_id, (0.0, 0.0))[0] != promised_s:
+            self._longer[topic.topic_id] = (promised_s, now)
+        since = self._longer[topic.topic_id][1]
+        settled = {track.key for track in self._board.tracks.values() if track.settled_since(since)}
+        if settled.issuperset(key for key in self._state.positions if key.topic_id == topic.topic_id):
             del self._longer[topic.topic_id]
             return topic
         return replace(topic, config=before.config)
 
+    def untold(self, topic_id: str) -> None:
+        """A commit has left out what it was to say of a topic: it is told again, as what was known before."""
+        self._topics.pop(topic_id, None)
+        known = self._state.topics.get(topic_id)
+        if known is not None:
+            self._topics[topic_id] = known
+
     def unsure(self) -> bool:
         """Whether what was read can't be judged yet: it came late, and by what promise is known from long ago only.
 
-        What was promised at any time before the last survey is known. What is cleaned later lives for at least
-        `SHORTEST_RETENTION_S` from then on.
+        What was promised at any time before a topic was last described is known. What is cleaned later lives for at
+        least `SHORTEST_RETENTION_S` from then on. If nobody describes it for long, that is what counts.
         """
         now, longest_s = clock.now(), longest_gap_s(SHORTEST_RETENTION_S)
-        late = now - self._asked > longest_s
-        return late and any(track.gap_s(now) > longest_s for track in self._board.tracks.values())
+        unknown = {topic_id for topic_id, asked in self._asked.items() if now - asked > longest_s}
+        doubtful = [
+            track
+            for track in (self._board.tracks.values() if unknown else ())
+            if track.key.topic_id in unknown and track.gap_s(now) > longest_s and not (track.lost or track.frozen)
+        ]
+        self._unsure_since = (self._unsure_since or now) if doubtful else None
+        if self._unsure_since is None:
+            return False
+        if now - self._unsure_since < _PATIENCE_S:
+            return True
+        for track in doubtful:
+            track.hold_to(SHORTEST_RETENTION_S)
+        return False
 
     def _still_known(self, groups: Mapping[str, tuple[GroupOffset, ...] | None]) -> dict[str, tuple[GroupOffset, ...]]:
         """Return what was known of groups that could not be asked for: silence does not say that they are gone."""

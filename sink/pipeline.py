@@ -55,6 +55,7 @@ _SCAN_POLL_S = 0.05
 _PROOF_INTERVAL_S = 1.0
 _NOT_READ = "not read"
 _DENIED = "denied"
+_UNJUDGED = "not judged"
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
 
@@ -401,7 +402,7 @@ class Pipeline:
         self._phase = Phase.DRAINING
         self._merger.stop()
         self._settle()
-        if not self._drafter.unsure():  # else whoever goes on reads it again
+        if not self._is_unsure():  # else whoever goes on reads it again
             self._flush()
         self._settle()
         self._brake.full(0, now=clock.now())
@@ -423,6 +424,7 @@ class Pipeline:
             for topic_id in done.lost_topics:
                 # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
                 self._forget(topic_id)
+                self._drafter.untold(topic_id)
                 self._surveyor.hurry()
             self._merger.committed()
             self._committed()
@@ -432,8 +434,7 @@ class Pipeline:
     def _flush_due(self) -> bool:
         if self._committer.busy:
             return False
-        if self._drafter.unsure():  # the process was suspended, or the brokers answer about nothing else
-            self._surveyor.hurry()
+        if self._is_unsure():
             return False
         if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
             return self._drafter.news()
@@ -452,6 +453,15 @@ class Pipeline:
         if waited >= often_s and self._drafter.proof_due():
             return True
         return waited >= self._drafter.confirm_interval_s()
+
+    def _is_unsure(self) -> bool:
+        """Whether a commit has to wait: the process was suspended, or nobody may or can describe a topic."""
+        if not self._drafter.unsure():
+            self._board.well(_UNJUDGED)
+            return False
+        self._surveyor.hurry()
+        self._board.say(_UNJUDGED, "nothing is committed: records came late, and delete.retention.ms is not known now")
+        return True
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
@@ -473,7 +483,7 @@ class Pipeline:
         else:
             self._board.say(_DENIED, trouble)
         for track in self._board.tracks.values():  # its topic's configuration may be another one now
-            promise = promise_of(track.retention_s, self._policy.chunk_ceiling_s)
+            promise = promise_of(track.base_held_to_s, self._policy.chunk_ceiling_s)
             track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
         self._newcomers.want(
             {
@@ -512,8 +522,12 @@ class Pipeline:
     def _track(self, tp: TopicPartition, newcomer: Newcomer) -> Track:
         topic, bounds, asked = newcomer.topic, newcomer.bounds, newcomer.asked
         key = PartitionKey(topic.topic_id, tp.partition)
+        state = self._writer.state
         retention_s = tombstones_promised_s(topic.config)
-        promise = promise_of(retention_s, self._policy.chunk_ceiling_s)
+        before = state.positions.get(key)
+        known = topic if before is None else state.topics.get(topic.topic_id, topic)
+        held_to_s = shorter_promise(tombstones_promised_s(known.config), retention_s)
+        promise = promise_of(held_to_s, self._policy.chunk_ceiling_s)
         if retention_s is not None and retention_s < SHORTEST_RETENTION_S:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
@@ -521,8 +535,6 @@ class Pipeline:
                 delete_retention_s=retention_s,
                 remedy=f"set it to at least {SHORTEST_RETENTION_S:.0f} s",
             )
-        state = self._writer.state
-        before = state.positions.get(key)
         if before is None:
             return Track(
                 key=key,
@@ -544,7 +556,6 @@ class Pipeline:
                 ),
                 retention_s=retention_s,
             )
-        known = state.topics.get(topic.topic_id, topic)
         track = Track(
             key=key,
             topic=tp.topic,
@@ -555,7 +566,7 @@ class Pipeline:
             head_mono=asked - self._away_s(key),
             head_offset=before.offset,
             scan=BaseScan(before.base, **promise),
-            retention_s=shorter_promise(tombstones_promised_s(known.config), retention_s),
+            retention_s=held_to_s,
             skew=state.skew(key),
             recorded=before,
         )

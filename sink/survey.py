@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -90,17 +90,22 @@ class Surveyor:
     def _once(self) -> None:
         asked = clock.now()
         found = self._cluster.guarded()
-        groups: dict[str, tuple[GroupOffset, ...] | None] | None = None
-        if self._groups_interval_s is not None and time.monotonic() >= self._groups_at:
-            try:
-                groups = {
-                    name: None if offsets is None else tuple(offsets)
-                    for name, offsets in self._cluster.group_offsets(found.topics).items()
-                }
-                self._groups_at = time.monotonic() + self._groups_interval_s
-            except TandemError as error:
-                _LOG.warning("cannot read consumer-group offsets", error=str(error))
+        self._hand_out(Survey(found=found, groups=None, asked=asked))  # groups may take minutes
+        if self._groups_interval_s is None or time.monotonic() < self._groups_at:
+            return
+        try:
+            groups = {
+                name: None if offsets is None else tuple(offsets)
+                for name, offsets in self._cluster.group_offsets(found.topics).items()
+            }
+        except TandemError as error:
+            _LOG.warning("cannot read consumer-group offsets", error=str(error))
+            return
+        self._groups_at = time.monotonic() + self._groups_interval_s
+        self._hand_out(Survey(found=found, groups=groups, asked=asked))
+
+    def _hand_out(self, survey: Survey) -> None:
         with self._lock:
-            if groups is None and self._latest is not None:
-                groups = dict(self._latest.groups) if self._latest.groups is not None else None
-            self._latest = Survey(found=found, groups=groups, asked=asked)
+            if survey.groups is None and self._latest is not None:
+                survey = replace(survey, groups=self._latest.groups)
+            self._latest = survey

@@ -206,7 +206,8 @@ class TailLane:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
                 self._skip_to(fault.log_start, tp, track)
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None:
-                self._freeze(track, -1 if fault.log_end is None else fault.log_end)
+                below = fault.log_end is not None and fault.log_end < track.offset
+                self._freeze(track, fault.log_end if below and fault.log_end is not None else -1)
             case FaultKind.DIVERGED if holds(
                 fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
             ):
@@ -218,7 +219,7 @@ class TailLane:
                 self._freeze(track, cut_at if cut_at < track.offset else -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
-            case FaultKind.LEADER_MOVED:
+            case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
             case FaultKind.OUT_OF_RANGE:
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S

@@ -25,9 +25,10 @@ _LONGEST_OVERLAP_S = 900.0
 
 def most_overlap_s(track: Track) -> float:
     """Return how long after a range was begun the last of those above it may have been read to its end."""
-    if track.retention_s is None:
+    held_to_s = track.base_held_to_s
+    if held_to_s is None:
         return math.inf  # nothing is promised, so nothing can come too late
-    return min(max(track.retention_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S)
+    return min(max(held_to_s, SHORTEST_RETENTION_S) / 4, _LONGEST_OVERLAP_S)
 
 
 def take(board: Board, track: Track, offer: Offer) -> None:

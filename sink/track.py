@@ -56,7 +56,8 @@ class Track:
     the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch). `skew` is that of `head_at`
     if an earlier life of the process saw it, None once this one has. `held_to_s` is the shortest promise since the tail
     was last at head, and what is read is judged by that: a tombstone's time is fixed when it is first cleaned, so a
-    promise that is longer now does not hold for what was missed before.
+    promise that is longer now does not hold for what was missed before. A base is held to the shortest promise that
+    there ever was while it was read, `base_held_to_s`.
     """
 
     key: PartitionKey
@@ -79,18 +80,28 @@ class Track:
     cut_at: int | None = None
     began: tuple[int, int] = field(init=False)
     held_to_s: float | None = field(init=False)
+    base_held_to_s: float | None = field(init=False)
     _promised_mono: float = field(init=False, default=-math.inf)
 
     def __post_init__(self) -> None:
         """Remember where the tail starts."""
         self.began = (self.offset, self.epoch)
-        self.held_to_s = self.retention_s
+        self.held_to_s = self.base_held_to_s = self.retention_s
 
     def promise(self, retention_s: float | None, *, now: float) -> None:
         """The topic's configuration, as of `now`, promises tombstones for so long."""
         if retention_s != self.retention_s:
             self.retention_s, self._promised_mono = retention_s, now
-            self.held_to_s = shorter_promise(self.held_to_s, retention_s)
+            self.hold_to(retention_s)
+
+    def hold_to(self, retention_s: float | None) -> None:
+        """Judge what is read, until it is known that nothing was missed, by no longer promise than that."""
+        self.held_to_s = shorter_promise(self.held_to_s, retention_s)
+        self.base_held_to_s = shorter_promise(self.base_held_to_s, retention_s)
+
+    def settled_since(self, mono: float) -> bool:
+        """Whether nothing that was read before `mono` is still to be judged: at head since, and the base is done."""
+        return self.head_mono > mono and self.scan.base.complete
 
     def _missed_nothing(self) -> None:
         if self.head_mono > self._promised_mono:

@@ -59,6 +59,9 @@ class Generation:
     `positions_seq` is the entry that named each position last, `heads` the (seq, head_at) of the last entry that said
     that all others were at head: `head_at()` puts the two together. `skews` and `heads_skew` are by how many
     ms the local clock of whoever wrote these was ahead of the store's: `skew()` puts them together.
+
+    `said_seq` is the last entry of whoever held the chain, not of a janitor, as far as entries were taken one by one:
+    for whoever looks on whether an instance goes on. No part of the state.
     """
 
     claim: Claim
@@ -66,6 +69,7 @@ class Generation:
     seq: int = 0
     at: int = 0
     holder: str = ""
+    said_seq: int = field(default=0, compare=False)
     snapshot: int = 0
     earlier_snapshot: int = 0
     """The SNAPSHOT before the latest one, for whoever wants a state from before that."""
@@ -276,6 +280,8 @@ class Generation:
         self.seq = entry.seq
         self.head_sha256 = sha256
         self.at = entry.at
+        if entry.kind in {Kind.OPEN, Kind.TAKEOVER} or entry.incarnation == self.holder:
+            self.said_seq = entry.seq
         if entry.kind is Kind.SNAPSHOT:
             self.earlier_snapshot = self.snapshot
         self.snapshot = entry.snapshot

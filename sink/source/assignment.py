@@ -193,7 +193,7 @@ class Assignment:
         """Add a fault, once per incident."""
         if kind in part.told:
             return
-        if kind is not FaultKind.LEADER_MOVED:
+        if kind not in {FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED}:
             part.told.add(kind)
         self.add(
             FetchFault(

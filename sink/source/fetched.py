@@ -102,6 +102,9 @@ class FaultKind(Enum):
     """For information: another broker leads now, or the same one after another may have led. Comes before anything that
     was fetched from the new leader."""
 
+    EPOCH_RAISED = "epoch_raised"
+    """For information: the same broker leads on in the next epoch, which is the one to name from now on."""
+
     TRANSIENT = "transient"
     """For information: could not be read; tried again with backoff. Said once per incident."""
 

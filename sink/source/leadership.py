@@ -106,17 +106,20 @@ def led_by(assignment: Assignment, part: Partition, leader: int, epoch: int, now
         former, former_epoch = part.known_leader, part.known_epoch
     # Each leader has an epoch of its own: two epochs later another broker may have led in between.
     returned = leader == former and epoch > former_epoch + 1 and former_epoch >= 0
-    if leader != former or returned:
-        if former >= 0:
-            assignment.tell(
-                part,
-                FaultKind.LEADER_MOVED,
-                f"the leader of {part} moved from broker {former} to {leader}, epoch {epoch}",
-                now,
-                old_leader=former,
-                new_leader=leader,
-                old_epoch=former_epoch,
-                new_epoch=epoch,
-            )
+    moved = leader != former or returned
+    if former >= 0 and (moved or epoch > former_epoch >= 0):
+        assignment.tell(
+            part,
+            FaultKind.LEADER_MOVED if moved else FaultKind.EPOCH_RAISED,
+            f"the leader of {part} moved from broker {former} to {leader}, epoch {epoch}"
+            if moved
+            else f"broker {leader} leads {part} in epoch {epoch} now",
+            now,
+            old_leader=former,
+            new_leader=leader,
+            old_epoch=former_epoch,
+            new_epoch=epoch,
+        )
+    if moved:
         part.end = part.high_watermark = -1
     part.leader, part.leader_epoch = leader, epoch

@@ -17,7 +17,7 @@ from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore
 from spark_jobs import verify_plan
 from spark_jobs.restore_choice import Options, plan_of
-from spark_jobs.verify import check_one, load, missing_heads, numbers_of
+from spark_jobs.verify import check_one, load, lost_of, missing_heads, numbers_of
 from spark_jobs.verify_plan import Finding
 
 
@@ -131,7 +131,7 @@ def _verify(store: ObjectStore, heads: Sequence[Head] = ()) -> str | None:
     try:
         reader = ChainReader(store, PAIR, whole=True)
         states, findings = load(reader, numbers_of(reader), strict=False)
-        findings += missing_heads(reader, heads)
+        findings += lost_of(reader, states) + missing_heads(reader, heads)
         results = [check_one(store, check) for check in verify_plan.plan_objects(states)]
         for state in states:
             prefix = layout.data_prefix(PAIR, state.instance, state.number)

@@ -462,20 +462,20 @@ MISTAKES = (
     Mistake(
         name="what was missed is judged by what is promised now",
         file="sink/track.py",
-        old="            self.held_to_s = shorter_promise(self.held_to_s, retention_s)\n",
-        new="            self.held_to_s = retention_s\n",
+        old="        self.held_to_s = shorter_promise(self.held_to_s, retention_s)\n",
+        new="        self.held_to_s = retention_s\n",
     ),
     Mistake(
         name="the chain learns of a longer promise before what was missed is judged",
         file="sink/drafts.py",
-        old="        if all(heads.get(key, -math.inf) > since for key in positions):\n",
-        new="        if heads or positions or since:\n",
+        old="        if settled.issuperset(",
+        new="        if settled is not None or settled.issuperset(",
     ),
     Mistake(
         name="what came late is judged by a promise that may have been shorter",
         file="sink/drafts.py",
-        old="        return late and any(",
-        new="        return longest_s < 0 and late and any(",
+        old="        if now - self._unsure_since < _PATIENCE_S:\n",
+        new="        if now - self._unsure_since < 0:\n",
     ),
     Mistake(
         name="an Active that nobody can hear is replaced again and again",

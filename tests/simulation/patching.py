@@ -130,7 +130,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "sink.merge": {"_AFTER": 2},
     "sink.newcomers": {"_LONGEST_REST_S": 2.0},
     "sink.roll": {"OWN_BYTES": 60},
-    "sink.drafts": {"_HEAD_FRESH_MS": 2_000, "SHORTEST_RETENTION_S": 10.0},
+    "sink.drafts": {"_HEAD_FRESH_MS": 2_000, "SHORTEST_RETENTION_S": 10.0, "_PATIENCE_S": 10.0},
     "sink.lanes": {"DAMAGED_RETRY_S": 1.0},
     "sink.tail": {"DAMAGED_RETRY_S": 1.0},
     "sink.promise": {"SHORTEST_RETENTION_S": 10.0},

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from chains import CLUSTER, OPENING, PAIR, Chain, complete_generation, guarded, key, position, topic
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import ConfigEntry  # type: ignore[attr-defined]  # public, but not marked for re-export
+from confluent_kafka.admin import ConfigEntry, ConfigSource  # type: ignore[attr-defined]  # public, but not marked for re-export
 from doubles import MemoryStore, StandInCluster
 from pipelines import T0, Bench, Log, through
 from structlog.testing import capture_logs
@@ -49,6 +49,7 @@ class Client:
         self.names = list(names)
         self.undescribed: set[str] = set()
         self.unconfigured: set[str] = set()
+        self.tiered: set[str] = set()
 
     def poll(self, _: float) -> None:
         """Nothing to tell."""
@@ -63,8 +64,14 @@ class Client:
 
     def describe_configs(self, resources: Iterable[Any], **_: float) -> dict[Any, Future[Any]]:
         """One answer for each."""
-        entries = {"cleanup.policy": ConfigEntry("cleanup.policy", "compact")}
-        return {one: self._answer(one.name, self.unconfigured, entries) for one in resources}
+
+        def entries(name: str) -> dict[str, ConfigEntry]:
+            tiered = ConfigEntry(
+                "remote.storage.enable", str(name in self.tiered).lower(), source=ConfigSource.DYNAMIC_TOPIC_CONFIG
+            )
+            return {"cleanup.policy": ConfigEntry("cleanup.policy", "compact"), tiered.name: tiered}
+
+        return {one: self._answer(one.name, self.unconfigured, entries(one.name)) for one in resources}
 
     def _answer(self, name: str, denied: set[str], found: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -140,6 +147,24 @@ def test_a_topic_whose_configuration_is_denied_is_named_beside_the_others(client
     assert denied.topic is not None
     assert (denied.name, denied.topic.partitions, denied.topic.config) == ("audit", 1, {})
     assert "grant the principal DescribeConfigs on topic audit" in str(found.trouble)
+
+
+def test_a_topic_in_tiered_storage_is_not_read(client: Client) -> None:
+    """Brokers answer with nothing where remote storage is slow. COMPLETE waits until it is excluded or not tiered."""
+    cluster = guard(client)
+    assert cluster.topic_ids(["orders", "audit"]) == {"orders": "", "audit": ""}
+    client.tiered.add("audit")
+    found = cluster.guarded()
+    assert names(found.topics) == ["orders"]
+    assert [(one.name, one.topic) for one in found.denied] == [("audit", None)]
+    assert "topic audit is in tiered storage (remote.storage.enable)" in str(found.trouble)
+    assert "topics.exclude" in str(found.trouble)
+    assert cluster.topic_ids(["orders", "audit"]) == {"orders": ""}, "nothing more of it is committed"
+    client.tiered.add("orders")
+    assert [one.name for one in cluster.guarded().denied] == ["audit", "orders"]
+    client.tiered.clear()
+    assert (names(cluster.guarded().topics), cluster.guarded().denied) == (["audit", "orders"], ())
+    assert cluster.topic_ids(["audit"]) == {"audit": ""}
 
 
 @pytest.mark.parametrize("lack", ["undescribed", "unconfigured", "both"])

@@ -393,13 +393,16 @@ def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
+    ("fault", "cut_at"),
     [
-        {"kind": FaultKind.DIVERGED, "diverging_epoch": 0, "diverging_offset": 1},
-        {"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 1},
+        ({"kind": FaultKind.DIVERGED, "diverging_epoch": 0, "diverging_offset": 1}, 1),
+        ({"kind": FaultKind.DIVERGED, "diverging_epoch": 0, "diverging_offset": 9}, -1),
+        ({"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 1}, 1),
+        # Disks were put back to an older state, whose epochs the tail's is beyond, and the log has grown again since.
+        ({"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 9}, -1),
     ],
 )
-def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str, Any]) -> None:
+def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str, Any], cut_at: int) -> None:
     """What was cut off is here only: nothing else may be mixed with it."""
     bench.log.append(0, 1)
     bench.start()
@@ -407,6 +410,7 @@ def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str,
     bench.log.faults.append(FetchFault(topic="t", partition=0, detail="", at=0.0, **fault))
     state = bench.until(lambda state: key() in state.taints)
     assert state.taints[key()].offset == 2
+    assert state.taints[key()].cut_at == cut_at
     bench.log.append(5, 6)
     time.sleep(0.3)
     assert bench.stored(bench.chain()) == [0, 1]

@@ -10,7 +10,7 @@ from chains import Chain, key, position, topic
 from doubles import MemoryStore
 from pipelines import T0, Bench, Log, through
 
-from backup_avro.chain import Topic
+from backup_avro.chain import Base, Topic
 from backup_avro.container import Codec
 from backup_avro.fold import Generation
 from sink import clock
@@ -19,7 +19,8 @@ from sink.lanes import Board
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.survey import Survey
-from sink.topics import GuardedTopics
+from sink.takings import most_overlap_s
+from sink.topics import Denied, GuardedTopics
 from sink.track import SHORTEST_RETENTION_S, Track, longest_gap_s
 from sink.transcode.reference import ReferenceTranscoder
 
@@ -173,6 +174,84 @@ def test_what_came_late_waits_for_a_survey() -> None:
     assert not drafter.unsure()
 
 
+def test_a_topic_that_may_not_be_described_is_not_known_by_the_others() -> None:
+    """What it promises was asked for long ago, though a survey has just told of the rest."""
+    state = read_before(1)
+    drafter, (track,) = drafting(state, clock.now() - HOUR / 2)
+    other = replace(topic("u"), config=promising(HOUR).config)
+    drafter.survey(Survey(found=GuardedTopics(topics=(promising(HOUR), other)), groups=None, asked=clock.now() - HOUR))
+    denied = Denied(name="t", why="no right", topic=replace(promising(HOUR), config={}))
+    drafter.survey(Survey(found=GuardedTopics(topics=(other,), denied=(denied,)), groups=None))
+    track.read(offset=1, epoch=1)
+    assert drafter.unsure()
+    track.frozen = True
+    assert not drafter.unsure(), "it is tainted anyway"
+    track.frozen, track.lost = False, "gone"
+    assert not drafter.unsure()
+
+
+def test_nobody_waits_for_ever_for_a_topic_that_may_not_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ten minutes what came late is held to the shortest promise that there is: all others are committed."""
+    drafter, (track,) = drafting(read_before(1), clock.now() - 100.0)
+    found = GuardedTopics(topics=(promising(HOUR),))
+    drafter.survey(Survey(found=found, groups=None, asked=clock.now() - HOUR))
+    track.read(offset=1, epoch=1)
+    assert drafter.unsure()
+    assert track.taint(clock.now()) is None
+    later = clock.now() + 601.0
+    monkeypatch.setattr("sink.drafts.clock.now", lambda: later)
+    assert not drafter.unsure()
+    draft = drafter.draft()
+    assert draft is not None
+    assert [taint.key for taint in draft.taints] == [key()]
+    assert not drafter.unsure(), "what comes after it is held to that as well"
+
+
+# --- bases ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_base_is_held_to_the_shortest_promise_while_it_is_read() -> None:
+    """Ranges that others have read long ago may come to it now, under a promise that is longer now."""
+    _, (track,) = drafting(read_before(1), clock.now())
+    assert most_overlap_s(track) == 900.0
+    track.promise(600.0, now=clock.now())
+    assert most_overlap_s(track) == 150.0
+    for longer in (WEEK, None):
+        track.promise(longer, now=clock.now())
+        assert most_overlap_s(track) == 150.0
+    track.at_head(offset=0, requested=clock.now() + 1, received=clock.now() + 1, at=1)
+    assert (track.held_to_s, most_overlap_s(track)) == (None, 150.0)
+
+
+def test_the_chain_learns_of_a_longer_promise_once_bases_are_done() -> None:
+    """And the wait begins anew if it grows again."""
+    drafter, (track,) = drafting(read_before(1), clock.now() - 10)
+    done = track.scan
+    track.scan = BaseScan(Base(start=0, end=9, leader=1), limit_s=60.0)
+    assert told(drafter, promising(2 * HOUR)) == {}
+    track.head_mono = clock.now()
+    assert told(drafter, promising(2 * HOUR)) == {}
+    track.scan = done
+    assert told(drafter, promising(WEEK)) == {}, "at head before that was known"
+    track.head_mono = clock.now()
+    assert told(drafter, promising(WEEK)) == {"t": promising(WEEK)}
+
+
+def test_what_a_commit_has_left_out_is_told_again() -> None:
+    """By what the chain knows: the topic may have been another one for a moment."""
+    state = read_before(1)
+    drafter, (track,) = drafting(state, clock.now() + 100)
+    shorter = promising(60.0)
+    assert told(drafter, shorter) == {"t": shorter}
+    drafter.untold("t")
+    assert told(drafter, shorter) == {"t": shorter}
+    drafter.untold("u")
+    assert told(drafter, shorter) == {}
+    track.head_mono = clock.now() - 100
+    drafter.untold("t")
+    assert told(drafter, promising(WEEK)) == {}, "a longer one waits as before"
+
+
 def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Bench) -> None:
     """The brokers describe no topic after a long gap: nothing is said of what was read, or lost; later it is."""
     bench.cluster.topics["t"] = promising(HOUR)
@@ -182,8 +261,10 @@ def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Ben
     (track,) = pipeline._board.tracks.values()
     bench.cluster.error = TimeoutError("no answer")
     bench.log.quiet = True
-    pipeline._drafter._asked -= HOUR
-    pipeline._surveyor._latest = None
+    bench.until(lambda _: pipeline._surveyor.trouble and pipeline._surveyor._latest is None)
+    steps = clock.now() + 0.2
+    bench.until(lambda _: clock.now() > steps)
+    pipeline._drafter._asked["t"] -= HOUR
     seq = bench.chain().seq
     track.head_mono -= HOUR / 2
     bench.log.append(2)
@@ -192,6 +273,7 @@ def test_nothing_is_committed_of_a_gap_before_the_topic_was_asked_for(bench: Ben
     clock_s = clock.now() + 1.0
     bench.until(lambda _: clock.now() > clock_s)
     assert bench.chain().seq == seq
+    assert any(text.startswith("nothing is committed") for text in pipeline.report().trouble)
     bench.cluster.topics["t"] = promising(60.0)
     bench.cluster.error = None
     assert key() in bench.until(through(3)).taints

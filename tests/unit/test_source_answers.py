@@ -403,7 +403,16 @@ def test_a_leader_that_may_have_come_back_is_told() -> None:
     rig = Rig()
     rig.part().end = 5
     take_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
-    assert (rig.assignment.take_events(), rig.part().end) == ([], 5)
+    (raised,) = rig.assignment.take_events()
+    assert isinstance(raised, FetchFault)
+    assert (raised.kind, raised.old_leader, raised.new_leader, raised.old_epoch, raised.new_epoch) == (
+        FaultKind.EPOCH_RAISED,
+        1,
+        1,
+        3,
+        4,
+    )
+    assert rig.part().end == 5
     take_views(rig.assignment, [view((1, 6), (1, 3), (1, 3))], rig.now)
     (moved,) = rig.assignment.take_events()
     assert isinstance(moved, FetchFault)
@@ -438,7 +447,7 @@ def test_a_move_before_the_first_look_is_told(known: tuple[int, int], first: tup
     moved = [
         ((event.old_leader, event.old_epoch), (event.new_leader, event.new_epoch))
         for event in rig.assignment.take_events()
-        if isinstance(event, FetchFault)
+        if isinstance(event, FetchFault) and event.kind is FaultKind.LEADER_MOVED
     ]
     assert moved == ([(known, first)] if told else [])
     take_views(rig.assignment, [view((2, 9), (1, 3), (1, 3))], rig.now)

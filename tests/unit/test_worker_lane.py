@@ -152,6 +152,32 @@ def test_ranges_are_handed_out_from_above_and_taken_in_that_order(bench: Bench, 
     assert objects(bench) == state.objects.keys()
 
 
+def test_tasks_name_the_epoch_in_which_the_same_broker_leads_on(bench: Bench, crew: Crew) -> None:
+    """Raised twice, one at a time: a worker that is told the first one would refuse each range for ever."""
+    pipeline = bench.start()
+    crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
+    track = pipeline._board.tracks[T0]
+    for _ in range(2):
+        epoch = track.scan.base.epoch
+        raised = FetchFault(
+            topic="t",
+            partition=0,
+            kind=FaultKind.EPOCH_RAISED,
+            detail="",
+            at=0.0,
+            old_leader=1,
+            new_leader=1,
+            old_epoch=epoch,
+            new_epoch=epoch + 1,
+        )
+        bench.log.faults.append(raised)
+        bench.until(lambda _, wanted=epoch + 1: track.scan.base.epoch == wanted)  # type: ignore[misc]
+    assert track.scan.base.floor == 1
+    crew.read(70)
+    state = bench.until(done(70))
+    assert state.positions[key()].base.epoch == track.scan.base.epoch, "and a catch-up job reads it in the chain"
+
+
 def test_what_could_not_be_read_is_handed_out_again_with_all_below(bench: Bench, crew: Crew) -> None:
     """A trouble until it works; what was read below meanwhile is deleted."""
     pipeline = bench.start()
