@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -17,6 +18,37 @@ _M_MMAP_THRESHOLD: Final = -3
 _HEAPS: Final = 2
 _LARGE: Final = 256 * 1024
 """Bytes."""
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc 2.33 and later say of all heaps together (https://man7.org/linux/man-pages/man3/mallinfo.3.html)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def allocated() -> int | None:
+    """Return the bytes that the C library has handed out and not got back; None where it does not tell.
+
+    Python's own blocks are not among them (`blocks`), nor what is free in pieces between: what grows here is kept.
+    """
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError):
+        return None
+    ask.restype = _Mallinfo
+    found = ask()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def blocks() -> int:
+    """Return how many blocks Python has handed out of its own arenas; an object takes one or a few."""
+    return sys.getallocatedblocks()
 
 
 def set_up() -> None:

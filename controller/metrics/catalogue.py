@@ -90,6 +90,13 @@ SECTIONS: Final = (
             _gauge("state", "1 for the state that the instance is in, 0 for the others.", "state"),
             _gauge("ready", "Whether it knows its role and has read the coordination topic."),
             _gauge("tick_age_seconds", "Time since the control loop last turned; about a second."),
+            _gauge(
+                "malloc_allocated_bytes",
+                "What the C library has handed out and not got back, without Python's own blocks and free pieces.",
+            ),
+            _gauge(
+                "python_blocks", "Blocks that Python has handed out of its own arenas; an object takes one or a few."
+            ),
             _gauge("peer_alive", "Whether the other instance was heard within liveness.timeout and has not left."),
             _gauge(
                 "peer_last_heard_timestamp_seconds",

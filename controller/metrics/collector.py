@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from backup_avro.chain import Entry
 from backup_avro.outcome import OutcomeKind
+from controller import allocator
 from controller.metrics.catalogue import COMMON, METRICS, READING, Kind
 from controller.metrics.picture import BackupPicture, Picture, Results
 from controller.observation import Role
@@ -133,7 +134,11 @@ class _Gauges(Collector):
         }
         families["tandem_build_info"].add_metric((self._version, self._transcoder()), 1.0)
         now = self._now()
-        found = (samples(self._page.look(), detail=self._detail, now=now), results_samples(self._page.results()))
+        found = (
+            samples(self._page.look(), detail=self._detail, now=now),
+            results_samples(self._page.results()),
+            memory_samples(),
+        )
         for name, labels, value in (sample for each in found for sample in each):
             families[f"tandem_{name}"].add_metric(labels, value)
         yield from (family for family in families.values() if family.samples)
@@ -265,6 +270,14 @@ def _backup_samples(backup: BackupPicture) -> Iterator[Sample]:
         "catch_up_duration_seconds": backup.catch_up_ms,
     }
     yield from ((name, (), ms / 1000) for name, ms in moments.items() if ms is not None)
+
+
+def memory_samples() -> Iterator[Sample]:
+    """Yield what is in use of this process's memory: what grows there is kept, what the system counts may be free."""
+    bytes_ = allocator.allocated()
+    if bytes_ is not None:
+        yield "malloc_allocated_bytes", (), bytes_
+    yield "python_blocks", (), allocator.blocks()
 
 
 def results_samples(results: Results) -> Iterator[Sample]:

@@ -17,7 +17,8 @@ from soak.campaign import Plan, Soak
 from soak.samples import FEWEST_WINDOWS, FIGURES, Judgement
 
 OK, TROUBLE, GROWS = 0, 1, 3
-_UNITS = {"rss": 1e6}
+_UNITS = {"allocated": 1e6, "blocks": 1e3, "rss": 1e6}
+_HEADS = {"allocated": "allocated MB", "blocks": "blocks 1000", "rss": "resident MB"}
 
 
 def main() -> int:
@@ -57,13 +58,13 @@ def main() -> int:
 
 
 def _tell(name: str, judgement: Judgement) -> None:
-    slope, share = judgement.slope, judgement.cpu_share
-    _say(f"{name}  {judgement.windows} windows, memory {slope:+.2f} MB/h, CPU {share:.1%} of a core")
+    slopes = ", ".join(f"{_HEADS[of]} {slope / _UNITS[of]:+.2f}/h" for of, slope in judgement.slopes.items())
+    _say(f"{name}  {judgement.windows} windows, {slopes}, CPU {judgement.cpu_share:.1%} of a core")
     for figure in FIGURES:
         first, last = judgement.first[figure], judgement.last[figure]
-        unit = _UNITS.get(figure, 1.0)
+        unit, head = _UNITS.get(figure, 1.0), _HEADS.get(figure, figure)
         _say(
-            f"   {figure:<12} first third: median {first.median / unit:.1f}, highest {first.highest / unit:.1f}; "
+            f"   {head:<12} first third: median {first.median / unit:.1f}, highest {first.highest / unit:.1f}; "
             f"last third: median {last.median / unit:.1f}, highest {last.highest / unit:.1f}"
         )
     for reason in judgement.reasons:

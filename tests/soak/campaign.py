@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ from controller.sandbox.ports import LOOPBACK, pick_ports
 from controller.sandbox.s3 import S3Server
 from controller.sandbox.sigv4 import S3Key
 from sink.chain.reader import ChainReader
-from soak.process import look
+from soak.process import in_use, look
 from soak.samples import Judgement, Sample
 from soak.samples import judge as judge_samples
 
@@ -210,18 +210,23 @@ class Soak:
             while not stop.wait(_LOOK_S):
                 for name, instance in self._running.items():
                     with suppress(OSError):  # it ended, or is too busy for a page: the one is noticed, the other passes
-                        sample = look(instance.process.pid, at=self._now)
+                        allocated, blocks = in_use(self._scrape(name))
+                        sample = replace(look(instance.process.pid, at=self._now), allocated=allocated, blocks=blocks)
                         self._samples[name].append(sample)
                         rows.writerow([name, *(round(value, 2) for value in astuple(sample))])
-                        self._scrape(name)
                 table.flush()
 
-    def _scrape(self, name: str) -> None:
-        """As production would: Prometheus asks each instance, a load balancer asks for its health, a person looks."""
-        for path in ("/metrics", "/livez", "/"):
+    def _scrape(self, name: str) -> str:
+        """As production would: Prometheus asks each instance, a load balancer asks for its health, a person looks.
+
+        Returns the metrics.
+        """
+        pages = []
+        for path in ("/livez", "/", "/metrics"):
             with urllib.request.urlopen(f"{self._pages[name]}{path}", timeout=30) as answer:
-                answer.read()
+                pages.append(answer.read().decode())
             self.tally.scrapes += 1
+        return str(pages[-1])
 
     def _check_crew(self) -> None:
         for name, instance in self._running.items():

@@ -29,5 +29,13 @@ def look(pid: int, *, at: float) -> Sample:
     )
 
 
+def in_use(metrics: str) -> tuple[int, int]:
+    """Return the bytes that the C library has handed out, and Python's blocks, of an instance's page of metrics."""
+    names = ("tandem_malloc_allocated_bytes", "tandem_python_blocks")
+    found = {line.partition("{")[0]: line.rpartition(" ")[2] for line in metrics.splitlines()}
+    allocated, blocks = (int(float(found[name])) for name in names)
+    return allocated, blocks
+
+
 def _bytes(text: str) -> int:
     return int(text.split(maxsplit=1)[0]) * 1024

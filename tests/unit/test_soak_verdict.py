@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from soak.process import look
+from soak.process import in_use, look
 from soak.samples import Sample, judge, slope_of, windows_of
 
 WIDTH = 360.0
@@ -16,6 +16,8 @@ def samples(
     *,
     hours: float = 2.0,
     rss: Callable[[float], float] = lambda _: 150e6,
+    allocated: Callable[[float], float] = lambda _: 30e6,
+    blocks: Callable[[float], float] = lambda _: 400e3,
     threads: Callable[[float], int] = lambda _: 30,
     descriptors: Callable[[float], int] = lambda _: 50,
 ) -> list[Sample]:
@@ -29,6 +31,8 @@ def samples(
             descriptors=descriptors(at),
             children=0,
             cpu_s=at * 0.1,
+            allocated=round(allocated(at)),
+            blocks=round(blocks(at)),
         )
         for at in (10.0 * step for step in range(round(hours * 360)))
     ]
@@ -55,11 +59,18 @@ def test_what_comes_and_goes_with_the_roles_is_flat() -> None:
     assert found.first["threads"].highest == 34
 
 
-def test_memory_that_grows() -> None:
-    """Two megabytes an hour below steps ten times as large."""
-    found = judge(samples(rss=lambda at: 150e6 + 20e6 * role(at) + 2e6 * at / 3600), start=720.0, width=WIDTH)
-    assert found.slope == pytest.approx(2.0, abs=0.1)
-    assert [reason.split(" by ")[0] for reason in found.reasons] == ["memory grows"]
+@pytest.mark.parametrize(
+    ("measure", "level", "step", "growth"),
+    [("rss", 150e6, 20e6, 3e6), ("allocated", 30e6, 10e6, 0.4e6), ("blocks", 400e3, 50e3, 4e3)],
+)
+def test_memory_that_grows(measure: str, level: float, step: float, growth: float) -> None:
+    """A little each hour, below steps ten times as large."""
+    grows = {measure: lambda at: level + step * role(at) + growth * at / 3600}
+    found = judge(samples(**grows), start=720.0, width=WIDTH)
+    assert found.slopes[measure] == pytest.approx(growth, rel=0.05)
+    assert [reason.split(" by ")[0] for reason in found.reasons] == [f"{measure} grows"]
+    less = {measure: lambda at: level + step * role(at) + growth * at / 7200}
+    assert judge(samples(**less), start=720.0, width=WIDTH).flat
 
 
 def test_turns_that_take_longer_than_others_are_no_growth() -> None:
@@ -76,13 +87,13 @@ def test_turns_that_take_longer_than_others_are_no_growth() -> None:
 
 @pytest.mark.parametrize("growing", [0, 1])
 def test_one_role_alone_that_grows(growing: int) -> None:
-    """Two megabytes an hour in one of the two roles, none in the other."""
+    """Three megabytes an hour in one of the two roles, none in the other."""
     found = judge(
-        samples(rss=lambda at: 150e6 + 20e6 * role(at) + 2e6 * at / 3600 * (role(at) == growing)),
+        samples(rss=lambda at: 150e6 + 20e6 * role(at) + 3e6 * at / 3600 * (role(at) == growing)),
         start=720.0,
         width=WIDTH,
     )
-    assert found.slope == pytest.approx(2.0, abs=0.1)
+    assert found.slopes["rss"] == pytest.approx(3e6, abs=0.1e6)
     assert not found.flat
 
 
@@ -152,3 +163,13 @@ def test_a_look_at_this_process() -> None:
     assert after.cpu_s >= before.cpu_s > 0
     with pytest.raises((FileNotFoundError, ProcessLookupError)):
         look(2**22 - 1, at=0.0)
+
+
+def test_what_an_instance_says_of_itself() -> None:
+    """Both figures of its page, with labels and among others."""
+    page = (
+        "# HELP tandem_malloc_allocated_bytes What\n# TYPE tandem_malloc_allocated_bytes gauge\n"
+        'tandem_malloc_allocated_bytes{instance_name="a",pair="p q"} 2.9360128e+07\n'
+        'tandem_python_blocks{instance_name="a",pair="p q"} 401234.0\n'
+    )
+    assert in_use(page) == (29_360_128, 401_234)

@@ -1,0 +1,50 @@
+"""What a process says of its memory: what is kept shows, what is free again does not."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+
+import pytest
+
+from controller import allocator
+
+
+@pytest.mark.skipif(allocator.allocated() is None, reason="another C library")
+@pytest.mark.parametrize("size", [1000, 1 << 20], ids=["in a heap", "mapped"])
+def test_what_the_c_library_has_handed_out(size: int) -> None:
+    """Bytes beyond Python's own blocks, whether in a heap or mapped by themselves; what was freed does not count."""
+    count = (8 << 20) // size
+    before = allocator.allocated()
+    held = [bytearray(size) for _ in range(count)]
+    full = allocator.allocated()
+    del held
+    after = allocator.allocated()
+    assert before is not None
+    assert full is not None
+    assert after is not None
+    assert full - before == pytest.approx(count * size, rel=0.1)
+    assert abs(after - before) < 1 << 20
+
+
+def test_blocks_of_python() -> None:
+    """An object of some bytes takes one."""
+    gc.collect()
+    before = allocator.blocks()
+    held = [object() for _ in range(10_000)]
+    assert allocator.blocks() - before == pytest.approx(10_000, rel=0.05)
+    del held
+    gc.collect()
+    assert abs(allocator.blocks() - before) < 500
+    assert allocator.blocks() == pytest.approx(sys.getallocatedblocks(), abs=100)
+
+
+def test_a_c_library_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is said then."""
+
+    class Other:
+        """No glibc."""
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Other())
+    assert allocator.allocated() is None
