@@ -295,6 +295,8 @@ class ChainReader:
 
     def _is_over(self, number: int, guess: int = 0) -> bool:
         """Whether the chain ends in a CLEARED that leaves nothing: then there is nothing to read it for."""
+        if guess and self._store.head(layout.entry_key(self._pair, number, 1)) is None:
+            return False  # of a claim alone nothing is looked for
         head = self.head(number, guess)
         if head == 0:
             return False

@@ -86,12 +86,13 @@ def test_rules_and_values_agree() -> None:
     assert named == list(settings())
     for rule in rules():
         setting = settings()[rule["alert"]]
-        assert ("threshold" in setting or "thresholdInTurns" in rule) == (
+        follows = {"thresholdInTurns", "thresholdByCommits"}
+        assert ("threshold" in setting or bool(follows & rule.keys())) == (
             "<threshold>" in rule["expr"] + rule.get("for", "")
         )
         assert setting["severity"] in {"critical", "warning"}
         assert setting["enabled"] == ("auto" if "job" in rule else True)
-        assert set(rule) - {"job", "for", "thresholdInTurns"} == {"alert", "expr", "summary", "description"}
+        assert set(rule) - {"job", "for", *follows} == {"alert", "expr", "summary", "description"}
         assert "<pair>" in rule["summary"]
 
 

@@ -45,7 +45,7 @@ def test_the_limit_follows_the_promise(
 )
 def test_the_overlap_follows_the_promise(retention_s: float | None, most_s: float) -> None:
     """A quarter of it, between a quarter of the shortest that counts and a quarter of an hour; no promise, no bound."""
-    assert takings.most_overlap_s(cast("Any", SimpleNamespace(retention_s=retention_s))) == most_s
+    assert takings.most_overlap_s(cast("Any", SimpleNamespace(base_held_to_s=retention_s))) == most_s
 
 
 @dataclass

@@ -68,8 +68,7 @@ def _tells(_self: Generation, _key: PartitionKey, _offset: int) -> bool:
 
 def _all_chosen(self: Any, task: SweepTask) -> frozenset[str]:
     """Tombstones go whatever stays of older records."""
-    for tombstone in self.waiting:
-        tombstone.older.clear()
+    self.waiting._older = [frozenset()] * len(self.waiting)
     return _CHOOSE(self, task)
 
 
