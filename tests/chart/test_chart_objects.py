@@ -192,14 +192,14 @@ def test_large_numbers_stay_whole() -> None:
 
 def test_numbers_of_variables_stay_whole() -> None:
     """And so do those of Spark's settings; fractions and truths are as they were written."""
-    env = {"TANDEM_SCAN__RATE_LIMIT": 104857600, "OTHER": 0.25, "SWITCH": True, "TEXT": "1e3"}
+    env = {"TANDEM_SCAN__RATE_LIMIT": 104857600, "OTHER": 0.25, "SWITCH": True, "TEXT": "0123"}
     pod = one(render(single(env=env)), "StatefulSet")["spec"]["template"]["spec"]
     found = {each["name"]: each.get("value") for each in container(pod)["env"]}
     assert found.items() >= {
         ("TANDEM_SCAN__RATE_LIMIT", "104857600"),
         ("OTHER", "0.25"),
         ("SWITCH", "true"),
-        ("TEXT", "1e3"),
+        ("TEXT", "0123"),
     }
     spark = {"mode": "operator", "conf": {"spark.network.maxRemoteBlockSizeFetchToMem": 200000000}}
     for document in of_kind(render(single(spark=spark)), "ScheduledSparkApplication"):
