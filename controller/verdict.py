@@ -271,8 +271,7 @@ def _not_committing(seen: Sight) -> Iterator[Problem]:
     if active is None or (seen.voices is not None and not seen.alive(active.instance)):
         return
     last = stands_at(active)
-    limit_s = CONFIRM_CEILING_S + 3 * seen.policy.flush_interval_s
-    if last is None or seen.since_s(last) <= limit_s:
+    if last is None or seen.since_s(last) <= seen.policy.quiet_s:
         return
     yield Problem(
         fault=Fault.NOT_COMMITTING,

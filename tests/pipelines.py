@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +14,16 @@ from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
 from strategies import batch
 
 from backup_avro.chain import PartitionKey
-from backup_avro.container import decode_header, decompress, iter_blocks
+from backup_avro.container import Codec, decode_header, decompress, iter_blocks
 from backup_avro.fold import Generation
 from backup_avro.record import Record, decode_body
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
+from sink.lanes import Board
 from sink.meters import NOBODY, Meters
 from sink.pipeline import Pipeline, PipelinePolicy
+from sink.roll import Roller
 from sink.source.fetched import AtHead, FetchFault, TopicPartition
 from sink.transcode.reference import ReferenceTranscoder
 from sink.worker_lane import Workforce
@@ -177,3 +180,25 @@ class Bench:
 def through(offset: int) -> Callable[[Generation], bool]:
     """Whether all is read through, up to an offset."""
     return lambda state: state.read_through(key()) and state.positions[key()].offset >= offset
+
+
+@contextmanager
+def at_work() -> Iterator[Bench]:
+    """A bench with an empty log; whatever was started on it is ended."""
+    bench = Bench(log=Log())
+    yield bench
+    bench.abort.set()
+    for pipeline in bench.started:
+        pipeline.drain()
+        assert pipeline.join(8.0)
+
+
+def bare_board() -> Board:
+    """A board without a partition, before an empty store."""
+    return Board(
+        store=MemoryStore(),
+        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+        transcoder=ReferenceTranscoder(),
+        read_committed=True,
+        hurry_survey=lambda: None,
+    )

@@ -20,3 +20,17 @@ def keep_outcome(store: ObjectStore, outcome: Outcome) -> None:
         outcomes.put(store, outcome)
     except TandemError as error:
         output.warn(f"the result could not be kept in the store: {error}")
+
+
+def ended_at(store: ObjectStore) -> int | None:
+    """Return when a run ended, by the store's clock in ms; None, and a warning, if the store does not tell.
+
+    It may be what the run failed of, whose error is the one to be raised.
+    """
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - loaded when the command runs, not for --help
+
+    try:
+        return now_ms(store)
+    except TandemError as error:
+        output.warn(f"the result could not be kept in the store: {error}")
+        return None

@@ -19,7 +19,7 @@ from controller.cli.examples import examples
 from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import PairOption, RootOption, of_store
-from controller.cli.results import keep_outcome
+from controller.cli.results import ended_at, keep_outcome
 from controller.cli.sweep_shown import Shown, tell
 
 if TYPE_CHECKING:
@@ -163,13 +163,10 @@ def _keep(
     """Keep what was carried out. `error` is why it did not come to its end."""
     from backup_avro import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
     from controller import log  # noqa: PLC0415 - likewise
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     store = address.open()
-    try:
-        at = now_ms(store)
-    except TandemError as untold:
-        output.warn(f"the result could not be kept in the store: {untold}")
+    at = ended_at(store)
+    if at is None:
         return
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
     # What a note speaks of was left alone.

@@ -31,7 +31,7 @@ from controller.cli.layout_options import (
 from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, chosen, configured, expected
-from controller.cli.results import keep_outcome
+from controller.cli.results import ended_at, keep_outcome
 from controller.cli.verify_files import verify_files
 
 if TYPE_CHECKING:
@@ -400,15 +400,12 @@ def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError
     """Keep that a run did not come to its end, unless what was asked for is what is wrong. Nothing is settled by it."""
     from backup_avro.outcome import Outcome, OutcomeKind, Scope  # noqa: PLC0415 - loaded when the command runs
     from controller import log  # noqa: PLC0415 - likewise
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     if isinstance(error, ConfigError | RefusedError):
         return
     store = address.open()
-    try:
-        at = now_ms(store)
-    except TandemError as untold:
-        output.warn(f"the result could not be kept in the store: {untold}")
+    at = ended_at(store)
+    if at is None:
         return
     outcome = Outcome(
         kind=OutcomeKind.VERIFY,

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from chains import Chain, key
 from doubles import MemoryStore, ScriptedSource
+from pipelines import bare_board
 
 from backup_avro.chain import Base
 from backup_avro.container import Codec
@@ -51,13 +52,7 @@ def test_the_time_asleep_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def at_head() -> tuple[Board, Drafter, Track, float]:
     """A partition that is at head now, at 5, all committed; its tombstones are promised for ten minutes."""
-    board = Board(
-        store=MemoryStore(),
-        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    board = bare_board()
     now = clock.now()
     track = Track(
         key=key(),

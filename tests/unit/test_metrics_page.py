@@ -13,7 +13,7 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import KafkaError, Message
 from doubles import MemoryStore
-from pipelines import Bench, Log, through
+from pipelines import Bench, at_work, through
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 from sights import message, sight
@@ -96,12 +96,8 @@ def store(tmp_path: Path) -> ObjectStore:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A pipeline's surroundings."""
-    found = Bench(log=Log())
-    yield found
-    found.abort.set()
-    for pipeline in found.started:
-        pipeline.drain()
-        assert pipeline.join(8.0)
+    with at_work() as found:
+        yield found
 
 
 # --- states -----------------------------------------------------------------------------------------------------------

@@ -7,22 +7,17 @@ from dataclasses import replace
 
 import pytest
 from chains import Chain, key, position, topic
-from doubles import MemoryStore
-from pipelines import T0, Bench, Log, through
+from pipelines import T0, Bench, at_work, bare_board, through
 
 from backup_avro.chain import Base, Topic
-from backup_avro.container import Codec
 from backup_avro.fold import Generation
 from sink import clock
 from sink.drafts import Drafter
-from sink.lanes import Board
-from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.survey import Survey
 from sink.takings import most_overlap_s
 from sink.topics import Denied, GuardedTopics
 from sink.track import SHORTEST_RETENTION_S, Track, longest_gap_s
-from sink.transcode.reference import ReferenceTranscoder
 
 WEEK, HOUR = 604_800.0, 3600.0
 
@@ -38,12 +33,8 @@ def promising(seconds: float | None, **more: str) -> Topic:
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """A pipeline's surroundings."""
-    found = Bench(log=Log())
-    yield found
-    found.abort.set()
-    for pipeline in found.started:
-        pipeline.drain()
-        assert pipeline.join(8.0)
+    with at_work() as found:
+        yield found
 
 
 @pytest.mark.parametrize("later", [promising(WEEK), promising(None)])
@@ -96,13 +87,7 @@ def read_before(partitions: int) -> Generation:
 
 def drafting(state: Generation, *heads: float) -> tuple[Drafter, list[Track]]:
     """A drafter of partitions of `t` that were at head then."""
-    board = Board(
-        store=MemoryStore(),
-        roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
-        transcoder=ReferenceTranscoder(),
-        read_committed=True,
-        hurry_survey=lambda: None,
-    )
+    board = bare_board()
     for number, at in enumerate(heads):
         board.tracks[T0._replace(partition=number)] = Track(
             key=key(partition=number),
