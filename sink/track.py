@@ -82,11 +82,13 @@ class Track:
     held_to_s: float | None = field(init=False)
     base_held_to_s: float | None = field(init=False)
     _promised_mono: float = field(init=False, default=-math.inf)
+    _proven: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Remember where the tail starts."""
         self.began = (self.offset, self.epoch)
         self.held_to_s = self.base_held_to_s = self.retention_s
+        self._proven = self.recorded is not None and self.read_through
 
     def promise(self, retention_s: float | None, *, now: float) -> None:
         """The topic's configuration, as of `now`, promises tombstones for so long."""
@@ -125,6 +127,8 @@ class Track:
         self.head_at = max(self.head_at, at)
         self.skew = None
         self.head_offset = self.offset
+        if self.recorded is not None and self.recorded.offset == self.offset:
+            self._proven = self.read_through
         if not self.widest_gap_s:
             self._missed_nothing()
 
@@ -145,13 +149,16 @@ class Track:
     def taint(self, now: float) -> Taint | None:
         """Return a taint if what was read since the last commit came too late after being at head (design, rule 7).
 
-        `lost` is set where records were lost or cut off, which no retention time excuses.
+        `lost` is set where records were lost or cut off, which no retention time excuses. What was committed stays
+        sound if it had been read through; if not, nothing is: the base lacks what was superseded up to when it is done,
+        so what lies below that is a state of the log only with all that the tail reads until then.
         """
-        sound, epoch = self.began if self.recorded is None else (self.recorded.offset, self.recorded.epoch)
+        committed, epoch = self.began if self.recorded is None else (self.recorded.offset, self.recorded.epoch)
+        sound = committed if self._proven else self.scan.base.start
         if self.lost is not None:
             return Taint(key=self.key, offset=sound, reason=self.lost, cut_at=self.cut_at, epoch=epoch)
         limit, gap = self.gap_limit_s, self.gap_s(now)
-        if limit is None or self.offset == sound or gap <= limit:
+        if limit is None or self.offset == committed or gap <= limit:
             return None
         away = (
             "read nobody knows how long after it was last at head, because the store's clock was set back"
@@ -164,6 +171,7 @@ class Track:
     def record(self) -> Position:
         """Return the position for a commit, and remember that it was handed over."""
         self.recorded = self.position()
+        self._proven = self.read_through
         self.widest_gap_s = 0.0
         self.lost = None
         self._missed_nothing()

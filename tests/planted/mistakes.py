@@ -478,6 +478,12 @@ MISTAKES = (
         new="        if now - self._unsure_since < 0:\n",
     ),
     Mistake(
+        name="what was committed before its base was done is sound",
+        file="sink/track.py",
+        old="        sound = committed if self._proven else self.scan.base.start\n",
+        new="        sound = committed\n",
+    ),
+    Mistake(
         name="an Active that nobody can hear is replaced again and again",
         file="controller/decide.py",
         old="    return not (seen.deaf or went_on_unheard) or ",

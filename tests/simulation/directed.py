@@ -252,6 +252,50 @@ def away_while_the_promise_grows(seed: int) -> World:
     return _away(seed, raise_it)
 
 
+def suspended_before_a_base_is_read(seed: int) -> World:
+    """A topic comes under an Active, which is suspended once it has said where it reads, longer than tombstones live.
+
+    The base is read after that: it lacks a record that was superseded meanwhile, above where the first commit ended.
+    Another replica still has it, and leads before the next commit.
+    """
+    stage = Stage(seed, "busy", retention_s=DELETE_RETENTION_S)
+    world = stage.world
+    world.start("a")
+    demand(stage.run(40, lambda: stage.complete("a")), "a never became Active")
+    (first,) = stage.complete("a")
+    noticed, life = world.bucket.changed, world.alive["a"]
+    assert noticed is not None
+    topic = world.cluster.create("late", partitions=1, retention_s=DELETE_RETENTION_S)
+    stage.logs["late"] = log = world.cluster.partitions[topic.topic_id, 0]
+    log.bad.add(log.append(_OTHER, 1).offset)  # can't be decoded for now: so the base takes longer than the next commit
+    stage.write("late", 20)
+
+    def suspend(what: str, key: str) -> None:
+        noticed(what, key)
+        if what == "put" and key.startswith(layout.chain_prefix(PAIR, first.number)):
+            said = decode_entry(world.bucket.objects[key], key).positions.get(stage.key("late"))
+            if said is not None and said.offset == log.end:
+                world.bucket.changed = noticed
+                world.runtime.pause(life.process)
+
+    world.bucket.changed = suspend
+    demand(stage.run(20, lambda: life.process.paused), "where it reads the topic was never said")
+    log.bad.clear()
+    log.append(_OTHER, 2)
+    while 0 in log.replicas[log.leader].records:
+        stage.run(0.5)
+        log.clean(log.leader, world.runtime.now, world.random)
+    stage.run(DELETE_RETENTION_S)
+    world.runtime.resume(life.process)
+    stage.run(0.5)
+    log.come_back()
+    demand(
+        stage.run(60, lambda: any(s.number > first.number and not s.taints for s in stage.complete("a"))),
+        "a generation that was away for too long was not replaced",
+    )
+    return world
+
+
 def covering_objects_are_stolen(seed: int) -> World:
     """Somebody deletes what b has scanned, before a seals its copy or (odd seeds) between its seal and its clearing."""
     stage = Stage(seed, "busy")
@@ -474,6 +518,7 @@ HISTORIES: dict[str, Callable[[int], World]] = {
     "the store's clock hides an absence": away_while_the_store_is_set_back,
     "a machine's clock hides an absence": away_while_its_machine_is_set_back,
     "a longer promise hides an absence": away_while_the_promise_grows,
+    "an instance is suspended before it reads a base": suspended_before_a_base_is_read,
     "a leader comes back with another log": a_leader_comes_back_with_another_log,
     "an instance is back after five turns": back_after_long,
     "two of one name hold a generation each": two_of_one_name_hold_one_each,

@@ -63,7 +63,7 @@ def at_head() -> tuple[Board, Drafter, Track, float]:
         head_at=1000,
         head_mono=now,
         head_offset=5,
-        scan=BaseScan(Base(start=0, end=0, leader=1), limit_s=60.0),
+        scan=BaseScan(Base(start=0, end=0, leader=1, done_at=900), limit_s=60.0),
         retention_s=600.0,
     )
     board.tracks[T0] = track

@@ -154,6 +154,11 @@ def test_directed_histories() -> None:
             "a leader comes back with another log, seed 1: ",
             id="a base names a broker, not its epoch",
         ),
+        pytest.param(
+            "from sink.track import Track\nTrack._proven = property(lambda self: True, lambda self, proven: None)\n",
+            "an instance is suspended before it reads a base, seed 1: ",
+            id="what was committed before its base was read is sound",
+        ),
     ],
 )
 def test_a_directed_history_can_fail(mistake: str, said: str) -> None:

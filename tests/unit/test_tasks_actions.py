@@ -342,6 +342,26 @@ def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
     assert [taint.offset for taint in tasks.lost_taints(1)] == [0]
 
 
+@pytest.mark.parametrize(("head_ms", "sound"), [(0, 0), (1, 5)])
+def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms: int, sound: int) -> None:
+    """A partition that was added: its base lacks what was superseded above the lost part, until its tail was there."""
+    store = MemoryStore()
+    one = Backup.claim(store, topics=[SPEC])
+    one.commit(records("t", 0, range(5)))
+    one.complete()
+    one.commit(records("t", 0, range(5, 10)))
+    key, tail = one.key("t", 0), list(one.writer.state.objects)[1]
+    position = one.writer.state.positions[key]
+    done_at = one.writer.state.head_at(key)
+    base = replace(position.base, done_at=done_at)
+    late = replace(position, base=base, head_at=done_at + head_ms)
+    one.writer.state.positions[key] = late
+    tasks, _ = tasks_of(one, store, stop=threading.Event())
+    del store.objects[tail]
+    tasks._generations = lambda: [one.writer.state]
+    assert [taint.offset for taint in tasks.lost_taints(1)] == [sound]
+
+
 def test_what_holds_other_bytes_is_lost_as_long_as_the_chain_names_it() -> None:
     """A listing shows name and size; who merges reads. What a janitor replaced meanwhile is missed by nobody."""
     store = MemoryStore()

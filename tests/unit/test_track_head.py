@@ -15,8 +15,13 @@ from sink.topics import TopicFilter, tombstones_promised_s
 from sink.track import Track
 
 
+def unread() -> BaseScan:
+    """A base of which nothing is read yet."""
+    return BaseScan(Base(start=3, end=10, leader=1), limit_s=25.0)
+
+
 def track(**how: Any) -> Track:
-    """At head at 0 s, offset 10, tombstones promised for 100 s."""
+    """Read through and at head at 0 s, offset 10, tombstones promised for 100 s."""
     fields: dict[str, Any] = {
         "key": key(),
         "topic": "t",
@@ -26,7 +31,7 @@ def track(**how: Any) -> Track:
         "head_at": 1000,
         "head_mono": 0.0,
         "head_offset": 10,
-        "scan": BaseScan(Base(start=0, end=10, leader=1), limit_s=25.0),
+        "scan": BaseScan(Base(start=3, end=10, leader=1, done=((3, 10),), done_at=500), limit_s=25.0),
         "retention_s": 100.0,
     }
     return Track(**(fields | how))
@@ -124,13 +129,73 @@ def test_a_taint_says_where_why_and_in_which_history() -> None:
     assert it.taint(1.0) == Taint(key=key(), offset=10, reason="truncated", cut_at=7, epoch=1)
 
 
-def test_before_the_first_commit_nothing_of_the_tail_is_sound() -> None:
-    """There is no committed position yet, so the place is where the tail started, in the epoch of then."""
+def test_before_the_first_commit_nothing_is_sound() -> None:
+    """Nobody has said yet how far anything reaches. The epoch is that in which the tail started."""
     it = track()
     it.read(offset=20, epoch=2)
     head(it, 1.0)
     it.lost = "gone"
-    assert it.taint(0.0) == Taint(key=key(), offset=10, reason="gone", epoch=1)
+    assert it.taint(0.0) == Taint(key=key(), offset=3, reason="gone", epoch=1)
+
+
+def finish_base(it: Track, *, at: int) -> None:
+    """Read all of the base by `at`."""
+    it.scan.begin(now=0.0, at=0)
+    it.scan.finish(now=0.0)
+    it.scan.begin(now=0.0, at=at)
+
+
+@pytest.mark.parametrize("lost", [None, "truncated"])
+@pytest.mark.parametrize(
+    ("base_done_at", "sound"),
+    [
+        pytest.param(None, 3, id="the base is not done"),
+        pytest.param(1500, 3, id="nobody has seen the tail at head since"),
+        pytest.param(500, 15, id="read through"),
+    ],
+)
+def test_nothing_is_sound_of_what_was_not_read_through(base_done_at: int | None, sound: int, lost: str | None) -> None:
+    """The base lacks what is superseded until it is done, above where the commit ended, too."""
+    it = track(scan=unread())
+    it.read(offset=15, epoch=1)
+    head(it, 0.1)
+    if base_done_at is not None:
+        finish_base(it, at=base_done_at)
+    it.record()
+    it.read(offset=20, epoch=1)
+    it.lost = lost
+    found = it.taint(90.0)
+    assert found is not None
+    assert found.offset == sound
+    if base_done_at is None:
+        finish_base(it, at=600)
+    head(it, 91.0)
+    found = it.taint(92.0)
+    assert found is not None
+    assert found.offset == sound, "read through too late"
+
+
+def test_what_was_committed_is_sound_once_it_is_read_through_as_it_is() -> None:
+    """At head after the base, with nothing read since: no commit need name the position again."""
+    it = track(scan=unread())
+    it.record()
+    finish_base(it, at=2000)
+    head(it, 5.0)
+    it.read(offset=20, epoch=1)
+    found = it.taint(90.0)
+    assert found is not None
+    assert found.offset == 10
+
+
+def test_a_position_of_an_earlier_life_is_as_sound_as_it_was() -> None:
+    """Read through as the chain knows it, which a number for all partitions may say, or not."""
+    position = track().position()
+    for head_at, sound in ((400, 3), (1000, 10)):
+        it = track(recorded=replace(position, head_at=400), head_at=head_at)
+        it.read(offset=20, epoch=1)
+        found = it.taint(90.0)
+        assert found is not None
+        assert found.offset == sound
 
 
 def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_since() -> None:
@@ -140,7 +205,7 @@ def test_a_gap_before_the_first_commit_is_a_taint_though_the_tail_was_at_head_si
     head(it, 90.0)
     found = it.taint(91.5)
     assert found is not None
-    assert found.offset == 10
+    assert found.offset == 3
 
 
 def test_what_a_commit_records() -> None:
@@ -212,7 +277,9 @@ def test_a_shorter_promise_holds_at_once() -> None:
 
 def test_lost_records_are_a_taint_whatever_the_time() -> None:
     """And are said once."""
-    it = track(lost="gone", retention_s=None)
+    it = track(retention_s=None)
+    it.record()
+    it.lost = "gone"
     found = it.taint(0.0)
     assert found is not None
     assert (found.offset, found.reason) == (10, "gone")
@@ -231,6 +298,7 @@ def test_what_changed_since_the_last_commit() -> None:
     assert not it.changed()
     it.log_start = 3
     assert it.changed()
+    it = track(scan=unread())
     it.record()
     it.scan.begin(now=0.0, at=0)
     assert it.changed()
@@ -238,12 +306,10 @@ def test_what_changed_since_the_last_commit() -> None:
 
 def test_read_through_and_lag() -> None:
     """At head after the base was done."""
-    it = track(high_watermark=14)
+    it = track(high_watermark=14, scan=unread())
     assert it.lag == 4
     assert not it.read_through
-    it.scan.begin(now=0.0, at=0)
-    it.scan.finish(now=1.0)
-    it.scan.begin(now=1.0, at=2000)
+    finish_base(it, at=2000)
     head(it, 1.0)
     assert not it.read_through
     head(it, 1.5)
