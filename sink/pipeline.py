@@ -432,10 +432,9 @@ class Pipeline:
             raise self._committer.error
 
     def _flush_due(self) -> bool:
-        if self._committer.busy:
-            return False
-        if self._is_unsure():
-            return False
+        return not self._committer.busy and self._flush_wanted() and not self._is_unsure()
+
+    def _flush_wanted(self) -> bool:
         if not self._board.tracks:  # nothing is guarded any more; that a topic went is still to be said
             return self._drafter.news()
         roller = self._board.roller

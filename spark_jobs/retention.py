@@ -110,9 +110,8 @@ class Janitor:
 
     def _look(self, seen: Observation) -> Observation:
         """Renew the cheap part: chains are followed by the reader, pins and time are asked for."""
-        at = now_ms(
-            self._store
-        )  # before the pins: one that is renewed while they are listed must not seem to have ended
+        # Before the pins: one that is renewed while they are listed must not seem to have ended.
+        at = now_ms(self._store)
         found = tuple(pins.list_pins(self._store, self._pair))
         return replace(seen, states=tuple(self._reader.history()), pins=found, at=at)
 

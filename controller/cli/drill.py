@@ -6,6 +6,7 @@ import secrets
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +25,6 @@ from controller.cli.target import TargetConfigOption, TargetServersOption, targe
 
 if TYPE_CHECKING:
     from backup_avro.outcome import Outcome
-    from sink.chain.reader import ChainReader
     from spark_jobs.drill import Drilled
     from spark_jobs.restore_plan import RestorePlan
 
@@ -62,7 +62,8 @@ def drill(
     They are deleted however it ends, unless --keep says otherwise. `tandem status` shows when the last drill was and
     how it went. Exit code 3: the topics were not what the backup is.
     """
-    from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from controller import log  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from controller.wiring import store_settings  # noqa: PLC0415 - likewise
     from sink.chain.reader import ChainReader  # noqa: PLC0415 - likewise
     from spark_jobs import drill as job  # noqa: PLC0415 - likewise
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
@@ -104,13 +105,15 @@ def drill(
         with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
             done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
     except TandemError as error:
-        keep_outcome(reader.store, _failed(reader, plan, names, error, time.monotonic() - began))
+        keep_outcome(
+            reader.store,
+            partial(_failed, loaded.pair, plan, names, why=log.redact(str(error)), seconds=time.monotonic() - began),
+        )
         raise
     finally:
         signal.signal(signal.SIGTERM, handler)
-    outcome = _outcome(reader, done, names)
-    keep_outcome(reader.store, outcome)
-    _show(done, outcome, output_)
+    keep_outcome(reader.store, partial(_outcome, loaded.pair, done, names))
+    _show(loaded.pair, done, output_)
     if not done.clean:
         raise typer.Exit(ExitCode.UNHEALTHY)
 
@@ -130,15 +133,14 @@ def _what(plan: RestorePlan | None, names: tuple[str, ...]) -> str:
     return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
 
 
-def _outcome(reader: ChainReader, done: Drilled, names: tuple[str, ...]) -> Outcome:
+def _outcome(pair: str, done: Drilled, names: tuple[str, ...], at: int) -> Outcome:
     from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     plan = done.report.plan
     return Outcome(
         kind=OutcomeKind.DRILL,
-        pair=reader.pair,
-        at=now_ms(reader.store),
+        pair=pair,
+        at=at,
         by=asker(),
         clean=done.clean,
         what=_what(plan, names),
@@ -151,16 +153,14 @@ def _outcome(reader: ChainReader, done: Drilled, names: tuple[str, ...]) -> Outc
 
 
 def _failed(
-    reader: ChainReader, plan: RestorePlan | None, names: tuple[str, ...], error: TandemError, seconds: float
+    pair: str, plan: RestorePlan | None, names: tuple[str, ...], at: int, *, why: str, seconds: float
 ) -> Outcome:
     from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
-    from controller import log  # noqa: PLC0415 - likewise
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     return Outcome(
         kind=OutcomeKind.DRILL,
-        pair=reader.pair,
-        at=now_ms(reader.store),
+        pair=pair,
+        at=at,
         by=asker(),
         clean=False,
         what=_what(plan, names),
@@ -169,21 +169,21 @@ def _failed(
         bytes=0,
         generations={} if plan is None else plan.basis,
         phases={"until it failed": seconds},
-        error=log.redact(str(error)),
+        error=why,
     )
 
 
-def _show(done: Drilled, outcome: Outcome, form: OutputFormat) -> None:
+def _show(pair: str, done: Drilled, form: OutputFormat) -> None:
     report = done.report
     body = {
-        "pair": outcome.pair,
+        "pair": pair,
         "generation": report.plan.generation,
         "seq": report.plan.seq,
         "at": report.plan.as_of,
         "clean": done.clean,
         "records": report.records,
-        "bytes": outcome.bytes,
-        "seconds": round(outcome.seconds, 1),
+        "bytes": _size(report.plan),
+        "seconds": round(sum(done.phases.values()), 1),
         "phases": {name: round(seconds, 3) for name, seconds in done.phases.items()},
         "topics": [
             {"source": topic.source, "target": topic.target, "records": topic.records, "notes": topic.notes}
@@ -202,10 +202,10 @@ def _show(done: Drilled, outcome: Outcome, form: OutputFormat) -> None:
         "left": done.left,
         "warnings": report.plan.warnings(),
     }
-    output.show(kind="Drill", body=body, output=form, tables=_tables(done, outcome))
+    output.show(kind="Drill", body=body, output=form, tables=_tables(done))
 
 
-def _tables(done: Drilled, outcome: Outcome) -> Iterator[Table | str]:
+def _tables(done: Drilled) -> Iterator[Table | str]:
     report = done.report
     yield Table(
         columns=("topic", "scratch topic", "records"),
@@ -222,7 +222,7 @@ def _tables(done: Drilled, outcome: Outcome) -> Iterator[Table | str]:
         yield "\n".join(f"scratch topic {name} is still there: {why}" for name, why in left)
     steps = ", ".join(f"{name} {output.duration(seconds)}" for name, seconds in done.phases.items())
     if done.clean:
-        took = output.duration(outcome.seconds)
+        took = output.duration(sum(done.phases.values()))
         yield f"clean: {report.records:,} records came back as they are stored, in {took} ({steps})"
         return
     yield Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backup_avro.errors import TandemError
@@ -12,25 +13,16 @@ if TYPE_CHECKING:
     from sink.object_store import ObjectStore
 
 
-def keep_outcome(store: ObjectStore, outcome: Outcome) -> None:
-    """Put an outcome. Whoever may only read the store is told, and loses nothing else: the run was what mattered."""
-    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
+def keep_outcome(store: ObjectStore, outcome: Callable[[int], Outcome]) -> None:
+    """Put what `outcome` makes of the time by the store's clock (ms).
 
-    try:
-        outcomes.put(store, outcome)
-    except TandemError as error:
-        output.warn(f"the result could not be kept in the store: {error}")
-
-
-def ended_at(store: ObjectStore) -> int | None:
-    """Return when a run ended, by the store's clock in ms; None, and a warning, if the store does not tell.
-
-    It may be what the run failed of, whose error is the one to be raised.
+    Whoever may only read the store, or gets no answer of it, is told, and loses nothing else: the run was what
+    mattered. If that is what the run failed of, its error is the one to be raised.
     """
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.chain import outcomes  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
 
     try:
-        return now_ms(store)
+        outcomes.put(store, outcome(now_ms(store)))
     except TandemError as error:
         output.warn(f"the result could not be kept in the store: {error}")
-        return None

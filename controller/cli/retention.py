@@ -19,7 +19,7 @@ from controller.cli.examples import examples
 from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import PairOption, RootOption, of_store
-from controller.cli.results import ended_at, keep_outcome
+from controller.cli.results import keep_outcome
 from controller.cli.sweep_shown import Shown, tell
 
 if TYPE_CHECKING:
@@ -164,16 +164,12 @@ def _keep(
     from backup_avro import outcome as results  # noqa: PLC0415 - loaded when the command runs, not for --help
     from controller import log  # noqa: PLC0415 - likewise
 
-    store = address.open()
-    at = ended_at(store)
-    if at is None:
-        return
     failed = sum(step.failed for step in steps) + sum(sweep.failed for sweep in sweeps)
     # What a note speaks of was left alone.
     swept = [one.swept for one in sweeps if one.note is None]
     keep_outcome(
-        store,
-        results.Outcome(
+        address.open(),
+        lambda at: results.Outcome(
             kind=results.OutcomeKind.RETENTION,
             pair=pair,
             at=at,

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,7 +32,7 @@ from controller.cli.layout_options import (
 from controller.cli.master import MasterOption
 from controller.cli.output import OutputFormat, OutputOption, Table
 from controller.cli.place import ExpectHeadOption, PairOption, RootOption, backup, chosen, configured, expected
-from controller.cli.results import ended_at, keep_outcome
+from controller.cli.results import keep_outcome
 from controller.cli.verify_files import verify_files
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def verify(
         _keep_failed(address, loaded.pair, what, error, time.monotonic() - began)
         raise
     seconds = round(time.monotonic() - began, 1)
-    keep_outcome(address.open(), _outcome(found, loaded.pair, address, seconds))
+    keep_outcome(address.open(), partial(_outcome, found, loaded.pair, seconds))
     repaired = _repair(loaded, found, yes=yes) if repair else None
     body = {"pair": loaded.pair, "root": loaded.store.root, "clean": found.clean, "seconds": seconds, **found.body}
     if repaired is not None:
@@ -364,9 +365,8 @@ def _tell_partitions(done: int, of: int) -> None:
 # --- what becomes of it -----------------------------------------------------------------------------------------------
 
 
-def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float) -> Outcome:
+def _outcome(found: _Found, pair: str, seconds: float, at: int) -> Outcome:
     from backup_avro.outcome import GENERATIONS, Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
-    from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
     from spark_jobs.compare import Compared  # noqa: PLC0415 - likewise
 
     result = found.result
@@ -381,7 +381,7 @@ def _outcome(found: _Found, pair: str, address: StoreAddress, seconds: float) ->
     return Outcome(
         kind=OutcomeKind.VERIFY,
         pair=pair,
-        at=now_ms(address.open()),
+        at=at,
         by=asker(),
         clean=result.clean,
         what=found.what,
@@ -403,25 +403,24 @@ def _keep_failed(address: StoreAddress, pair: str, what: str, error: TandemError
 
     if isinstance(error, ConfigError | RefusedError):
         return
-    store = address.open()
-    at = ended_at(store)
-    if at is None:
-        return
-    outcome = Outcome(
-        kind=OutcomeKind.VERIFY,
-        pair=pair,
-        at=at,
-        by=asker(),
-        clean=False,
-        what=what,
-        findings=0,
-        records=0,
-        bytes=0,
-        phases={"until it failed": seconds},
-        error=log.redact(str(error)),
-        scope=Scope.PART,
+    why = log.redact(str(error))
+    keep_outcome(
+        address.open(),
+        lambda at: Outcome(
+            kind=OutcomeKind.VERIFY,
+            pair=pair,
+            at=at,
+            by=asker(),
+            clean=False,
+            what=what,
+            findings=0,
+            records=0,
+            bytes=0,
+            phases={"until it failed": seconds},
+            error=why,
+            scope=Scope.PART,
+        ),
     )
-    keep_outcome(store, outcome)
 
 
 def _known(address: StoreAddress, pair: str) -> Mapping[int, int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, TopicPartition
 
 from backup_avro.coordination import CoordinationMessage, Event
 from controller import coordination
@@ -19,10 +21,22 @@ ME = CoordinationMessage(
 )
 
 
+@dataclass
+class Complaint:
+    """What a consumer hands out in place of a message."""
+
+    about: KafkaError
+
+    def error(self) -> KafkaError:
+        """Say what it is."""
+        return self.about
+
+
 class Quiet:
     """A consumer of an empty topic, until it is told to fail."""
 
     failing: Exception | None = None
+    complaint: KafkaError | None = None
 
     def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
         """Nothing is there."""
@@ -31,11 +45,16 @@ class Quiet:
     def assign(self, _: object) -> None:
         """No brokers are needed."""
 
-    def poll(self, _: float) -> None:
-        """Nothing comes."""
+    def poll(self, _: float) -> Complaint | None:
+        """Nothing comes, or what the brokers complain of."""
         time.sleep(0.005)
         if self.failing is not None:
             raise self.failing
+        return None if self.complaint is None else Complaint(self.complaint)
+
+    def position(self, where: list[TopicPartition]) -> list[TopicPartition]:
+        """At the beginning, which is the end."""
+        return [TopicPartition(one.topic, one.partition, 0) for one in where]
 
     def close(self) -> None:
         """Nothing is held."""
@@ -93,3 +112,22 @@ def test_a_consumer_that_can_not_be_opened_is_opened_later(
     consumer.failing = None
     until(lambda: not topic.failing)
     assert len(tries) == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "deaf"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, True), (KafkaError._PARTITION_EOF, False)]
+)
+def test_who_may_not_read_is_deaf(
+    topic: CoordinationTopic, monkeypatch: pytest.MonkeyPatch, code: int, deaf: bool
+) -> None:
+    """A right is taken away while it reads: errors come in place of messages, and the peer's silence says nothing."""
+    consumer = Quiet()
+    monkeypatch.setattr(coordination, "open_consumer", lambda _: consumer)
+    told: list[KafkaError] = []
+    complain = CoordinationTopic._complain
+    monkeypatch.setattr(CoordinationTopic, "_complain", lambda it, error: told.append(error) or complain(it, error))
+    topic.start(threading.Event())
+    until(lambda: not topic.failing)
+    consumer.complaint = KafkaError(code)
+    until(lambda: len(told) > 1)
+    assert topic.failing is deaf

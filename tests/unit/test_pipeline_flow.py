@@ -78,6 +78,26 @@ def test_a_thread_that_can_not_be_started_is_a_failure(
         time.sleep(0.01)
 
 
+def test_partitions_are_not_walked_at_each_response(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 10,000 of them a walk takes milliseconds, and responses come a thousand times a second."""
+    bench.policy = replace(QUICK, flush_interval_s=30.0)
+    bench.log.append(0, 1)
+    pipeline = bench.start()
+    bench.until(through(2))
+    walks: list[str] = []
+    drafter = pipeline._drafter
+    for name in ("news", "proof_due", "confirm_interval_s", "unsure"):
+        plain = getattr(drafter, name)
+        monkeypatch.setattr(drafter, name, lambda plain=plain, name=name: walks.append(name) or plain())
+    asked = 0
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline:
+        pipeline._flush_due()
+        asked += 1
+    assert asked > 1000
+    assert len(walks) <= 6
+
+
 def test_what_held_a_drained_one_up_is_not_told_any_more(bench: Bench) -> None:
     """It is not looked at any more: a transaction that was open then may have ended long ago."""
     bench.log.append(0, 1)

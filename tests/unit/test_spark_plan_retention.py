@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from doubles import MemoryStore
 
 from backup_avro import layout
 from backup_avro.chain import Base, Kind, PartitionKey, Position, StoredObject
 from backup_avro.record import Record
+from sink.chain import pins
 from sink.chain.pins import Pin
 from sink.chain.reader import ChainReader
 from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, UploadInfo, open_store
+from spark_jobs.retention import Janitor
 from spark_jobs.retention_plan import judge, make_plan
 from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, Takeover, still
 
@@ -670,3 +674,32 @@ def test_a_step_for_itself_is_judged_as_in_a_whole_plan(store: ObjectStore, rule
             left.add(expected == step)
     assert left == {True, False}
     assert asked >= {Action.EXPIRE, Action.ORPHANS, Action.CLEAR, Action.PINS}
+
+
+class _Clock:
+    """An address of a store whose clock goes on by a second with every pin that is read."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.store.before = self._read
+
+    def _read(self, operation: str, key: str) -> None:
+        if operation == "get" and "/pins/" in key:
+            self.store.clock_ms += 1_000
+
+    def open(self) -> MemoryStore:
+        """Open it."""
+        return self.store
+
+
+def test_a_pin_that_is_renewed_while_pins_are_listed_has_not_ended() -> None:
+    """What counts is the time before they were listed."""
+    address: Any = _Clock()
+    spark: Any = None
+    janitor = Janitor(spark, address, "orders", Rules())
+    before = address.store.clock_ms
+    pins.put(address.store, "orders", generation=1, owner="restore", until=before + HOUR)
+    seen = janitor._look(Observation(pair="orders", at=0, states=()))
+    assert len(seen.pins) == 1
+    assert before < seen.at < before + 1_000
+    assert address.store.clock_ms > before + 1_000

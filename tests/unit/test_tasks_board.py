@@ -11,13 +11,13 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from chains import Chain, part
 from doubles import MemoryStore
 
-from backup_avro.chain import Kind
+from backup_avro.chain import Entry, Kind
 from backup_avro.errors import PermanentError, RefusedError, TransientError
 from controller import tasks as tasks_module
 from controller.tasks import InUseError, TaskBoard
 from controller.watch import StoreWatch
 from sink.chain.reader import ChainReader
-from sink.chain.writer import ClaimLostError, HolderLostError
+from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError
 from sink.confirm import CoverLostError, Loss
 from sink.object_store.base import StoreTransientError
 
@@ -136,6 +136,27 @@ def test_what_an_error_means(board: TaskBoard, error: Exception, fenced: bool, r
     board.submit(SLOT, fail(error))
     until(lambda: not board.under_way(time.monotonic()))
     assert (board.fenced is error, board.refused is error) == (fenced, refused)
+
+
+def test_what_a_janitor_appends_is_no_sign_of_life() -> None:
+    """A sweep of a dead instance's chain takes minutes: its peer must not take it for the instance."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    first = backup.commit(records("orders", 0, range(3))).objects[0].key
+    watch = StoreWatch(ChainReader(store, PAIR), interval_s=0.01, wake=threading.Event())
+    watch.start()
+    try:
+        until(lambda: watch.view is not None)
+        cleaner = ChainWriter(store, ChainReader(store, PAIR).load(1), "janitor-1", stop=threading.Event())
+        swept = cleaner.append(Entry(kind=Kind.REWRITE, seq=0, prev_sha256="", incarnation="", at=0, replaced=(first,)))
+        until(lambda: watch.view is not None and watch.view.generations[0].seq == swept.seq)
+        assert watch.view is not None
+        assert watch.view.grew_mono == {}
+        said = backup.commit(records("orders", 0, range(3, 5)))
+        until(lambda: watch.view is not None and watch.view.generations[0].seq == said.seq)
+        assert set(watch.view.grew_mono) == {"a"}
+    finally:
+        watch.stop()
 
 
 def test_a_view_follows_the_chains_and_stands_still() -> None:
