@@ -255,23 +255,24 @@ def _not_known(name: str, found: Overview) -> Finding:
 
 def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits) -> Iterator[Finding]:
     for kind, limit in ((OutcomeKind.VERIFY, limits.verify_age_s), (OutcomeKind.DRILL, limits.drill_age_s)):
-        if limit is None:
-            continue
         last, severity = ran.get(kind), Severity.WARNING
-        if last is None:
-            message = f"no `tandem {kind.value}` was ever run"
-        elif last.error is not None:
-            message = f"the last `tandem {kind.value}` did not come to its end: {last.error}"
-        elif not last.clean:
+        # What was found counts, asked for or not: the backup is not what the chains say.
+        if last is not None and last.error is None and not last.clean:
             severity = Severity.CRITICAL
             message = f"the last `tandem {kind.value}` found {last.findings} mismatches"
-        elif last.unsettled:
+        elif last is not None and last.unsettled:
             severity, before = Severity.CRITICAL, last.unsettled[-1]
             ago = duration(_since(moment(before.at), now) or 0.0)
             message = (
                 f"a `tandem {kind.value}` found {before.findings} mismatches {ago} ago ({before.what}), "
                 "and none has read that again since"
             )
+        elif limit is None:
+            continue
+        elif last is None:
+            message = f"no `tandem {kind.value}` was ever run"
+        elif last.error is not None:
+            message = f"the last `tandem {kind.value}` did not come to its end: {last.error}"
         elif (age_s := _since(moment(last.at), now)) is not None and age_s > limit:
             message = f"the last `tandem {kind.value}` was {duration(age_s)} ago"
         else:

@@ -212,8 +212,8 @@ def test_what_can_wait_is_a_warning(store: ObjectStore) -> None:
     assert (found.severity, found.findings[0].fault) == (Severity.WARNING, Fault.TAINTED)
 
 
-def test_a_verification_and_a_drill_are_asked_for_by_limits_alone(store: ObjectStore) -> None:
-    """Never, too long ago, not ended: WARNING; with mismatches: CRITICAL; without a limit they don't count."""
+def test_a_verification_and_a_drill_are_asked_for_by_limits(store: ObjectStore) -> None:
+    """Never, too long ago, not ended: WARNING, and without a limit nothing. With mismatches: CRITICAL, always."""
     completed(store)
     now = now_ms(store)
     limits = Limits(verify_age_s=7200, drill_age_s=7200)
@@ -228,14 +228,23 @@ def test_a_verification_and_a_drill_are_asked_for_by_limits_alone(store: ObjectS
     assert judged(store, limits, {**old}, heard_s=BOTH).findings[0].message == "the last `tandem drill` was 3h ago"
     broken = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, error="no answer")}
     assert judged(store, limits, {**broken}, heard_s=BOTH).severity is Severity.WARNING
+    for unasked in ({}, old, broken):
+        assert judged(store, None, {**unasked}, heard_s=BOTH).severity is Severity.OK
     found = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, findings=7)}
-    assert judged(store, limits, {**found}, heard_s=BOTH).severity is Severity.CRITICAL
-    assert judged(store, None, {**found}, heard_s=BOTH).severity is Severity.OK
+    for limit in (limits, None):
+        report = judged(store, limit, {**found}, heard_s=BOTH)
+        assert (report.severity, report.findings[0].message) == (
+            Severity.CRITICAL,
+            "the last `tandem verify` found 7 mismatches",
+        )
     before = Unsettled(at=now - 3 * HOUR_MS, scope=Scope.SAMPLE, what="a sample", findings=7)
     left = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), unsettled=(before,))}
-    report = judged(store, limits, {**left}, heard_s=BOTH)
-    assert report.severity is Severity.CRITICAL
-    assert "a `tandem verify` found 7 mismatches 3h ago (a sample), and none has read that again" in line(report)
+    for limit in (limits, None):
+        report = judged(store, limit, {**left}, heard_s=BOTH)
+        assert report.severity is Severity.CRITICAL
+        assert "a `tandem verify` found 7 mismatches 3h ago (a sample), and none has read that again" in line(report)
+    not_read = {**fresh, OutcomeKind.VERIFY: replace(outcome(now), clean=False, error="no answer", unsettled=(before,))}
+    assert judged(store, None, {**not_read}, heard_s=BOTH).severity is Severity.CRITICAL
 
 
 def test_the_worst_comes_first_and_all_is_one_line(store: ObjectStore) -> None:
