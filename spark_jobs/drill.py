@@ -145,7 +145,7 @@ def _deleting(
             left.update(dict.fromkeys(names, str(error)))
             there = set()
         if there:
-            told.phase(f"deleting {len(there)} scratch topics")
+            told.phase(f"deleting {len(there)} scratch topic{'' if len(there) == 1 else 's'}")
         for name in sorted(there):
             try:
                 target.admin.delete_topic(name)

@@ -99,8 +99,9 @@ def drill(
             output.warn(f"{name} is of another drill: at work elsewhere, or left over and to be deleted")
         size = _size(plan)
         output.note(
-            f"drilling pair {loaded.pair}: {len(plan.topics)} topics of generation {plan.generation}, at most "
-            f"{plan.records:,} records, {output.size(size)} as they are stored, into *{options.naming.suffix}"
+            f"drilling pair {loaded.pair}: {len(plan.topics)} topic{'' if len(plan.topics) == 1 else 's'} of "
+            f"generation {plan.generation}, at most {plan.records:,} records, {output.size(size)} as they are stored, "
+            f"into *{options.naming.suffix}"
         )
         with session(master, name=f"tandem drill {loaded.pair}") as spark, telling() as tell:
             done = job.drill(spark, address, reader, target, options, keep=keep, now=_now, tell=tell)
