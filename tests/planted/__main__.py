@@ -19,23 +19,8 @@ from pathlib import Path
 from planted.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
-_COPIED = (
-    "avro",
-    "sink",
-    "controller",
-    "spark_jobs",
-    "tests",
-    "docs",
-    "helm",
-    "scripts",
-    "supply_chain",
-    "pyproject.toml",
-    "README.md",
-    "CHANGELOG.md",
-    "Dockerfile",
-    "compose.yaml",
-    "Makefile",
-)
+#: What is made here, and what keeps the history of the code. All else is copied: some unit test may read it.
+_LEFT = (".git", ".venv", ".*_cache", ".hypothesis", ".sandbox", "build", "dist", "__pycache__", "*.egg-info")
 _LIMIT_S = 1200
 
 
@@ -70,13 +55,7 @@ def main() -> int:
 
 def plant(mistake: Mistake | None, copy: Path) -> None:
     """Copy the code to `copy` with one mistake (None: as it is). ValueError if its place is not there exactly once."""
-    copy.mkdir(parents=True)
-    for name in _COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
-            shutil.copy(source, copy / name)
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_LEFT))
     if mistake is None:
         return
     path = copy / mistake.file

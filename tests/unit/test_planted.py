@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from planted.__main__ import planted
+from planted.__main__ import plant, planted
 from planted.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
@@ -21,3 +21,13 @@ def test_there_are_enough_of_them() -> None:
 def test_a_mistake_has_its_place(mistake: Mistake) -> None:
     """Its place is in the code exactly once, and with the mistake it still is a program."""
     ast.parse(planted(mistake, (ROOT / mistake.file).read_text(encoding="utf-8")))
+
+
+def test_a_copy_has_what_unit_tests_read(tmp_path: Path) -> None:
+    """Or a judge objects to the code without any mistake."""
+    mistake = MISTAKES[0]
+    plant(mistake, tmp_path / "copy")
+    there = {path.name for path in (tmp_path / "copy").iterdir()}
+    assert {"avro", "docs", "helm", "image", "requirements", "supply_chain", "tests", "pyproject.toml"} <= there
+    assert not {".git", ".venv", "build"} & there
+    assert mistake.new in (tmp_path / "copy" / mistake.file).read_text(encoding="utf-8")
