@@ -232,7 +232,7 @@ class Committer:
             topic=names.get(first.key.topic_id, first.key.topic_id),
             partition=first.key.partition,
             reason=first.reason,
-            remedy="another generation is built without being asked; what was stored before stays restorable. If this "
+            remedy="another generation is built without being asked; what was read through before stays sound. If this "
             "comes back, find what stops or starves this process, or raise delete.retention.ms",
         )
 

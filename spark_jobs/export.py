@@ -73,9 +73,14 @@ def prepare(options: Mapping[str, str]) -> Planned:
 def place(to: str) -> str:
     """Return where Spark is to write: a URL as it is, a path of this machine as `file:`.
 
-    RefusedError if a local path exists: what is there is not touched.
+    RefusedError if a local path exists: what is there is not touched. ConfigError if it holds credentials.
     """
     url = urlsplit(to)
+    if "@" in url.netloc:
+        raise ConfigError(
+            "--to must not hold credentials",
+            remedy="give Spark's file system its own, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
     if url.scheme not in _LOCAL:
         return to
     path = Path(to if not url.scheme else to.removeprefix("file:")).absolute()

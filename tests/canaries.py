@@ -39,6 +39,10 @@ SENSITIVE: Final = (
     "ssl.key.pem",
     "ssl.keystore.password",
     "ssl.truststore.password",
+    "ssl.keystore.key",
+    "basic.auth.user.info",
+    "schema.registry.basic.auth.user.info",
+    "http.proxy",
 )
 """What Kafka's clients take secrets by: what librdkafka calls sensitive, and what people bring along from Java."""
 
@@ -64,6 +68,19 @@ def canary(name: str) -> str:
 def key_canary(_: str) -> str:
     """Return 32 random bytes in base64, as a file of `encryption.key_file` has them."""
     return base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def hex_canary(_: str) -> str:
+    """Return 32 random bytes in hex that could be the name of a variable."""
+    return "a" + secrets.token_hex(32)[1:]
+
+
+def body_canary(_: str) -> str:
+    """Return the one line between those of an Ed25519 private key in PEM, without a sign that variables don't have."""
+    while True:
+        text = base64.b64encode(bytes.fromhex("302e020100300506032b657004220420") + secrets.token_bytes(32)).decode()
+        if text.isalnum():
+            return text
 
 
 def pem_canary(name: str) -> str:
@@ -100,11 +117,23 @@ class Place:
         return self.make(self.name)
 
 
+_KEYS: Final = (("a key", key_canary), ("a key in hex", hex_canary), ("the body of a private key", body_canary))
+
+
+def _key_as_name(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
+    """A key where the name of one belongs, or another one's."""
+    where = "{}" if shape is Shape.SCALAR else "[{}]"
+    for kind, make in _KEYS:
+        name = f"{kind} as {dotted(path)}"
+        yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
+        yield Place(name=f"{name} on the command line", refused=True, flags=(f"{dotted(path)}={where}",), make=make)
+
+
 def _key_as_path(path: tuple[str, ...]) -> Iterator[Place]:
     """The key itself where the path of its file belongs."""
     key = dotted(path)
     where = "{}" if keys().get(path, Shape.SCALAR) is Shape.SCALAR else "[{}]"
-    for kind, make in (("a key", key_canary), ("a private key in PEM", pem_canary)):
+    for kind, make in (*_KEYS, ("a private key in PEM", pem_canary)):
         name = f"{kind} as {key}"
         yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
         yield Place(name=f"{name} on the command line", refused=True, flags=(f"{key}={where}",), make=make)
@@ -145,6 +174,7 @@ def _of_reference(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
         )
         wrong = {variable(path): '["{}"]'} if many else {variable(path): "{}"}
         yield Place(name=f"{key} itself", refused=True, environ={} if many else wrong, settings={})
+        yield from _key_as_name(path, shape)
     else:
         yield Place(
             name=f"the file that {key} names",
@@ -183,6 +213,14 @@ def places() -> list[Place]:
             scheme = "s3" if name == "root" else "https"
             text = "me:{}@host:1/x" if name == "listen" else f"{scheme}://me:{{}}@host/x"
             found.append(Place(name=f"credentials in {dotted(path)}", refused=True, environ={variable(path): text}))
+    for path in (
+        ("store", "kms_key_id"),
+        ("encryption", "aws_kms_key_arn"),
+        ("encryption", "decrypt_aws_kms_key_arns"),
+    ):
+        found += _key_as_name(path, keys()[path])
+    # 32 bytes are what a public key has as well.
+    found += [one for one in _key_as_name(("signing", "trusted"), Shape.NAMES) if one.make is body_canary]
     for name in SENSITIVE:
         found += _of_value((KAFKA, name))
     for name in ("ssl.key.location", "ssl.key.pem.file"):

@@ -220,11 +220,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """Why a partition's window after `offset` may lack tombstones or records. Earlier moments are untouched.
+    """Why a partition's window after `offset` may lack tombstones or records. What lies below is sound.
 
     `cut_at` is where the log was truncated below what had been read: the records from there on are in this generation
-    only, whatever the log holds under their offsets now. `epoch` is the leader epoch of the position at `offset`: which
-    history of the log the sound part belongs to.
+    only, whatever the log holds under their offsets now. `epoch` is the leader epoch of the last position before the
+    taint: which history of the log the sound part belongs to. Nothing is sound where `offset` is the base's start.
     """
 
     key: PartitionKey

@@ -124,7 +124,10 @@ def common_offset(state: Generation, key: PartitionKey) -> int:
 
 def _reaches_cut(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     """Whether the sound part of `newer` has all that a truncation left of what `older` read."""
-    if newer.sound_offset(key) >= common_offset(older, key):
+    # Up to the cut, not up to where `older` is sound: what it has in between, in doubt, the log still has.
+    taint = older.taints[key]
+    assert taint.cut_at is not None
+    if newer.sound_offset(key) >= taint.cut_at:
         return True
     # Or the log was cut again, further down, before `newer` was at head.
     later = newer.positions[key].epoch > older.positions[key].epoch and newer.head_at(key) > older.head_at(key)

@@ -343,7 +343,8 @@ def _select_partition(
     end = min(own_end, chosen.sound_offset(key))
     slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
     used = [chosen.number]
-    joining = list(others)
+    # Of a scan that is in doubt there is no state that another one's records would lead up to.
+    joining = list(others) if instead or chosen.sound_offset(key) >= chosen.told_from(key) else []
     while joining:
         other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
         if other is None:
@@ -455,11 +456,13 @@ def _take_in_doubt(
     }
     newer = (g for g in tainted if g.number in taken.used and g.number > chosen.number and not cut_off(g, key))
     for state in (*(g for g in tainted if g is chosen), *newer):
+        if not _follows(state, taken):
+            continue
         if tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch:
             why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
             taken.go_on(state, parts[state.number], tails[state.number], why)
             break
-    left = [g for g in tainted if g is not chosen and not cut_off(g, key)]
+    left = [g for g in tainted if not (g is chosen and _follows(g, taken)) and not cut_off(g, key)]
     for state in sorted(left, key=lambda g: (not _goes_on(g, taken), -tails[g.number])):
         reason, reach = state.taints[key].reason, tails[state.number]
         if reach <= taken.end or state.positions[key].epoch < taken.epoch:
@@ -473,6 +476,15 @@ def _take_in_doubt(
                 f"{taken.end} on is left out, as it may not go on from there: "
                 f"`--generation {state.number}` restores its own copy"
             )
+
+
+def _follows(state: Generation, taken: _Taken) -> bool:
+    """Whether what a generation has above `taken.end` may follow: its own records, or not out of a scan.
+
+    A scan lacks what was superseded, and tombstones that were gone by then: put on another one's records it would bring
+    keys back that neither copy has.
+    """
+    return taken.used == [state.number] or state.told_from(taken.key) <= taken.end
 
 
 def _goes_on(state: Generation, taken: _Taken) -> bool:

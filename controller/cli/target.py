@@ -22,6 +22,8 @@ TargetConfigOption = Annotated[
 
 def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:
     """Return the target's client properties: the file's, else just the servers, else the configured cluster's."""
+    if servers is not None:
+        _check(servers)
     if file is not None:
         return {**_properties(file, servers), **({"bootstrap.servers": servers} if servers else {})}
     if servers is not None:
@@ -31,6 +33,18 @@ def target_properties(configured: Mapping[str, Any] | None, servers: str | None,
             "the target cluster is not named", remedy="add --target-bootstrap-servers or --target-config, or --config"
         )
     return dict(configured)
+
+
+def _check(servers: str) -> None:
+    """Refuse what is no list of brokers. Credentials are not repeated."""
+    from controller.config import rules  # noqa: PLC0415 - only needed here
+
+    if "@" in servers:
+        raise ConfigError(
+            "--target-bootstrap-servers must not hold credentials", remedy="put them into the file of --target-config"
+        )
+    for _, problem in rules.bootstrap_servers(servers):
+        raise ConfigError(f"--target-bootstrap-servers {problem}", remedy="name at least one broker as host:port")
 
 
 def _properties(file: Path, servers: str | None) -> dict[str, Any]:

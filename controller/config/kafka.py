@@ -11,8 +11,19 @@ from pydantic import ConfigDict, RootModel, SecretStr, ValidationInfo, model_val
 from controller.config import rules
 from controller.config.values import Secret
 
-SECRET_WORDS: Final = ("password", "passphrase", "secret", "token", "key.pem", "oauthbearer.config", "jaas.config")
-"""What a property's name holds if its value is a secret."""
+SECRET_WORDS: Final = (
+    "password",
+    "passphrase",
+    "secret",
+    "token",
+    "key.pem",
+    "oauthbearer.config",
+    "jaas.config",
+    "user.info",
+    "keystore.key",
+    "proxy",
+)
+"""What a property's name holds if its value is a secret. The last ones are other clients', from snippets for them."""
 _PUBLIC: Final = frozenset({"sasl.oauthbearer.token.endpoint.url"})
 _SECRET: Final = re.compile("|".join(map(re.escape, SECRET_WORDS)))
 PROPERTY: Final = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")

@@ -23,6 +23,8 @@ from sink.encryption import key_text
 _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
 _LARGEST_SECRET: Final = 1024 * 1024
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
+_NAMES_KEYS: Final = re.compile(r"(^|_)(key_envs?|kms_key_id|kms_key_arns?)$")
+_TRUSTED: Final = ("signing", "trusted")
 _REMEDY: Final = "docs/configuration.md and `tandem config schema` describe every key"
 _NO_FILE: Final = f"no configuration file was given: name one with -c/--config or TANDEM_CONFIG; {_REMEDY}"
 _NO_PLACE: Final = (
@@ -135,16 +137,21 @@ def _is_text(setting: Setting, problems: list[str]) -> bool:
 def _refuse_key(
     setting: Setting, merged: dict[Path, Setting], problems: list[str], hide: Callable[[Iterable[str]], None]
 ) -> None:
-    """Take out a key that stands where the path of a file belongs: paths are shown. As written, before it is a path."""
-    if _NAMES_FILES.search(setting.path[-1]) is None:
+    """Take out a key that stands where what names one belongs: that is shown. As written, before it is a path."""
+    looks_wrong, problem = key_text.is_key, key_text.NOT_A_PATH
+    if setting.path == _TRUSTED:
+        looks_wrong, problem = key_text.is_private, key_text.NOT_PUBLIC
+    elif _NAMES_KEYS.search(setting.path[-1]) is not None:
+        problem = key_text.NOT_A_NAME
+    elif _NAMES_FILES.search(setting.path[-1]) is None:
         return
     values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
-    keys = [value for value in values if key_text.is_key(value)]
+    keys = [value for value in values if looks_wrong(value)]
     if not keys:
         return
     hide(keys)
     place = next((at for at, value in zip(setting.places, values, strict=False) if value in keys), setting.origin.place)
-    problems.append(f"{place}: {dotted(setting.path)}: {key_text.NOT_A_PATH}")
+    problems.append(f"{place}: {dotted(setting.path)}: {problem}")
     del merged[setting.path]
 
 
@@ -260,7 +267,7 @@ def _may_show(path: Path, value: str) -> bool:
     hidden = is_secret(path[-1]) if path[0] == KAFKA else sources.keys().get(path) is not Shape.SCALAR
     if sources.keys().get(path) in {Shape.NAMES, Shape.REGEXES}:
         hidden = False
-    return not hidden and "@" not in value and len(value) <= 80 and value.isprintable()
+    return not hidden and "@" not in value and len(value) <= 80 and value.isprintable() and not key_text.is_key(value)
 
 
 def _text(details: ErrorDetails, path: Path) -> str:

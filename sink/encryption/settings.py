@@ -99,7 +99,7 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
         if key_text.is_key(path):
             yield field, key_text.NOT_A_PATH
     for field, variable in _each("key_env", named.key_env, "decrypt_key_envs", named.decrypt_key_envs):
-        if not VARIABLE.fullmatch(variable):
+        if not VARIABLE.fullmatch(variable) or key_text.is_key(variable):
             # A key that was put here by mistake must not be shown.
             yield field, "is not the name of an environment variable; write the name, not the key"
         elif variable.startswith("TANDEM_"):
@@ -111,7 +111,9 @@ def problems(named: Named) -> Iterator[tuple[str, str]]:
     )
     for field, arn in arns:
         if not _ARN.fullmatch(arn):
-            yield field, f"{arn!r} is not a key's ARN; write arn:aws:kms:region:account:key/id, not an alias"
+            # What is none at all may be the key itself.
+            what = f"{arn!r} is" if arn.startswith("arn:") and arn.isprintable() else "is"
+            yield field, f"{what} not a key's ARN; write arn:aws:kms:region:account:key/id, not an alias"
     if named.aws_kms_endpoint_url and not arns:
         yield "aws_kms_endpoint_url", "has no use without a key of AWS KMS"
 

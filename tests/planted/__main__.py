@@ -19,8 +19,8 @@ from pathlib import Path
 from planted.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
-#: What is made here, and what keeps the history of the code. All else is copied: some unit test may read it.
-_LEFT = (".git", ".venv", ".*_cache", ".hypothesis", ".sandbox", "build", "dist", "__pycache__", "*.egg-info")
+#: What is made here. All else is copied, the history of the code, too: some unit test may read it.
+_LEFT = (".venv", ".*_cache", ".hypothesis", ".sandbox", "build", "dist", "__pycache__", "*.egg-info")
 _LIMIT_S = 1200
 
 

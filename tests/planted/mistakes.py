@@ -484,6 +484,18 @@ MISTAKES = (
         new="        sound = committed\n",
     ),
     Mistake(
+        name="a scan that is in doubt is put on another copy",
+        file="avro/backup_avro/selection.py",
+        old="    return taken.used == [state.number] or state.told_from(taken.key) <= taken.end\n",
+        new="    return True\n",
+    ),
+    Mistake(
+        name="what a cut left is reached where the older copy is sound",
+        file="avro/backup_avro/coverage.py",
+        old="    if newer.sound_offset(key) >= taint.cut_at:\n",
+        new="    if newer.sound_offset(key) >= common_offset(older, key):\n",
+    ),
+    Mistake(
         name="an Active that nobody can hear is replaced again and again",
         file="controller/decide.py",
         old="    return not (seen.deaf or went_on_unheard) or ",

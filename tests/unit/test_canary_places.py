@@ -224,3 +224,14 @@ def test_what_a_target_is_given_stays_hidden(tmp_path: Path, capfd: pytest.Captu
     assert target_properties(None, None, path)["sasl.password"] == secret
     assert re.fullmatch(r"is \*+", log.redact(f"is {secret}"))
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("servers", ["me:{}@host:9092", "host:9092,SASL_SSL://me:{}@other:9092"])
+def test_addresses_on_the_command_line_hold_no_credentials(servers: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Others see a command line; what is refused is not repeated."""
+    secret = canaries.plain_canary("target")
+    words = ["restore", "--root", "file:///x", "--pair", "p", "--target-bootstrap-servers", servers.format(secret)]
+    assert run(words) == 2
+    captured = capfd.readouterr()
+    assert "--target-bootstrap-servers must not hold credentials" in captured.err
+    assert appearances(captured.out + captured.err, {"target": secret}) == []

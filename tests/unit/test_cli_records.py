@@ -11,7 +11,7 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import ExitCode
+from backup_avro.errors import ConfigError, ExitCode
 from backup_avro.record import NOT_UTF8, Record, TimestampType
 from backup_avro.selection import select
 from controller.cli.main import run
@@ -170,6 +170,9 @@ def test_where_an_export_goes(tmp_path: Path) -> None:
     assert place(f"file:{tmp_path}/x") == place(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
     assert place("s3a://bucket/x") == "s3a://bucket/x"
     assert place("x").startswith("file:///")
+    with pytest.raises(ConfigError, match="--to must not hold credentials") as refused:
+        place("s3a://AKIA:hush@bucket/x")
+    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ WRONG = [
     Wrong(
         name="a key where its variable's name belongs",
         text=added("signing:\n  key_env: |\n    -----BEGIN PRIVATE KEY-----\n    " + CANARY),
-        says=("signing.key_env: is not the name of an environment variable; write the name, not the key",),
+        says=("signing.key_env: holds a key itself; write what it is called",),
     ),
     Wrong(
         name="a key where its file's path belongs",

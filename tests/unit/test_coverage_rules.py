@@ -115,6 +115,17 @@ def test_a_log_that_grew_again_does_not_cover_what_was_cut_off() -> None:
     assert cover(newer.state, late.state, K) is Cover.CUT_OFF, "a taint before it does not hide the cut"
 
 
+def test_what_a_cut_left_is_reached_whatever_was_sound_of_it() -> None:
+    """Of a base that was not done at a gap nothing is sound. What lies up to the cut the log still has."""
+    for sound in (0, 60, 80):
+        older = generation(1, 100, epoch=3).taint(sound).taint(100, cut_at=80)
+        short = generation(2, 79, epoch=3, head_at=30)
+        assert cover(short.state, older.state, K) is Cover.BEHIND
+        assert obstacles(short.state, [older.state], ONE) == ["t-0 stands at 79, generation 1 at 100"]
+        assert cover(short.commit({K: position(80, epoch=3)}).state, older.state, K) is Cover.CUT_OFF
+        assert obstacles(short.state, [older.state], ONE) == []
+
+
 def test_complete_when_nothing_stands_in_the_way() -> None:
     """All partitions read through and every COMPLETE generation reached."""
     mine = opened(2, offset=10)

@@ -29,5 +29,5 @@ def test_a_copy_has_what_unit_tests_read(tmp_path: Path) -> None:
     plant(mistake, tmp_path / "copy")
     there = {path.name for path in (tmp_path / "copy").iterdir()}
     assert {"avro", "docs", "helm", "image", "requirements", "supply_chain", "tests", "pyproject.toml"} <= there
-    assert not {".git", ".venv", "build"} & there
+    assert not {".venv", "build"} & there
     assert mistake.new in (tmp_path / "copy" / mistake.file).read_text(encoding="utf-8")

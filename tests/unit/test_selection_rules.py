@@ -33,6 +33,11 @@ def only(selection: Selection) -> PartitionSelection:
     return found
 
 
+def of_k(selection: Selection) -> PartitionSelection:
+    """The partition K, beside others."""
+    return next(found for found in selection.partitions if found.key == K)
+
+
 def states(*chains: Chain) -> list[Generation]:
     """What a reader has."""
     return [chain.state for chain in chains]
@@ -295,6 +300,26 @@ def test_what_was_swept_goes_onto_another_copy_no_more_than_what_was_scanned() -
     assert (found.end, found.generations) == (15, (2,))
     assert found.warning is not None
     assert "`--generation 1` restores its own copy" in found.warning
+
+
+def test_a_scan_in_doubt_goes_onto_no_other_copy() -> None:
+    """A key that was deleted before it was scanned is in the other copy, and its tombstone in neither."""
+    doubtful = scanned(2, 0, 100, 130).taint(0)
+    other = complete_generation(1, {K: 50, U: 1}).taint(1, of=U)
+    found = of_k(select(states(other, doubtful)))
+    assert (found.sound, found.end) == (50, 50)
+    assert offsets(found) == list(range(50))
+    assert found.warning is not None
+    assert "what it has from 50 on is left out" in found.warning
+    assert "`--generation 2` restores its own copy" in found.warning
+    own = of_k(select(states(other, doubtful), number=2))
+    assert (own.sound, own.end, own.generations) == (0, 130, (2,))
+    assert own.warning == "tainted above offset 0: a gap"
+    assert offsets(own) == list(range(130))
+    up_to_it = complete_generation(1, {K: 100, U: 1}).taint(1, of=U)
+    found = of_k(select(states(up_to_it, doubtful)))
+    assert (found.sound, found.end) == (100, 130), "what its tail read follows the log's own order"
+    assert found.warning == "tainted above offset 100: a gap"
 
 
 def test_a_copy_that_was_cut_inside_of_what_was_swept_is_taken_as_a_whole() -> None:
