@@ -43,7 +43,7 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, File]:
         raise ConfigError(
             f"{path} can't be read: {error.strerror}", remedy="name another --index, or delete it"
         ) from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged", remedy="remove it: the files are read again") from error
 
 

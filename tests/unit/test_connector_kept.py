@@ -105,7 +105,7 @@ def test_an_index_of_something_else_is_refused(root: Path, tmp_path: Path) -> No
     index.write_text(index.read_text()[:-20])
     with pytest.raises(ConfigError, match="is damaged"):
         planned(root, index)
-    for text in ("", "{}", "not JSON"):
+    for text in ("", "{}", "not JSON", "[" * 100_000):
         index.write_text(text)
         with pytest.raises(ConfigError, match=r"is no index of files|is damaged"):
             planned(root, index)
