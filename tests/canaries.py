@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, quote_plus
 
 import fastavro
@@ -117,13 +117,14 @@ class Place:
         return self.make(self.name)
 
 
+Make: TypeAlias = Callable[[str], str]
 _KEYS: Final = (("a key", key_canary), ("a key in hex", hex_canary), ("the body of a private key", body_canary))
 
 
-def _key_as_name(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
-    """A key where the name of one belongs, or another one's."""
+def _key_instead(path: tuple[str, ...], shape: Shape, kinds: Iterable[tuple[str, Make]] = _KEYS) -> Iterator[Place]:
+    """A key where what names one belongs, or another one's."""
     where = "{}" if shape is Shape.SCALAR else "[{}]"
-    for kind, make in _KEYS:
+    for kind, make in kinds:
         name = f"{kind} as {dotted(path)}"
         yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
         yield Place(name=f"{name} on the command line", refused=True, flags=(f"{dotted(path)}={where}",), make=make)
@@ -131,14 +132,12 @@ def _key_as_name(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
 
 def _key_as_path(path: tuple[str, ...]) -> Iterator[Place]:
     """The key itself where the path of its file belongs."""
-    key = dotted(path)
-    where = "{}" if keys().get(path, Shape.SCALAR) is Shape.SCALAR else "[{}]"
-    for kind, make in (*_KEYS, ("a private key in PEM", pem_canary)):
-        name = f"{kind} as {key}"
-        yield Place(name=f"{name} in the environment", refused=True, environ={variable(path): where}, make=make)
-        yield Place(name=f"{name} on the command line", refused=True, flags=(f"{key}={where}",), make=make)
-        if where == "{}":
-            yield Place(name=f"{name} in the file", refused=True, settings={path[0]: {path[-1]: "{}"}}, make=make)
+    kinds = (*_KEYS, ("a private key in PEM", pem_canary))
+    shape = keys().get(path, Shape.SCALAR)
+    yield from _key_instead(path, shape, kinds)
+    for kind, make in kinds if shape is Shape.SCALAR else ():
+        name = f"{kind} as {dotted(path)} in the file"
+        yield Place(name=name, refused=True, settings={path[0]: {path[-1]: "{}"}}, make=make)
 
 
 def _of_value(path: tuple[str, ...]) -> Iterator[Place]:
@@ -174,7 +173,7 @@ def _of_reference(path: tuple[str, ...], shape: Shape) -> Iterator[Place]:
         )
         wrong = {variable(path): '["{}"]'} if many else {variable(path): "{}"}
         yield Place(name=f"{key} itself", refused=True, environ={} if many else wrong, settings={})
-        yield from _key_as_name(path, shape)
+        yield from _key_instead(path, shape)
     else:
         yield Place(
             name=f"the file that {key} names",
@@ -218,9 +217,9 @@ def places() -> list[Place]:
         ("encryption", "aws_kms_key_arn"),
         ("encryption", "decrypt_aws_kms_key_arns"),
     ):
-        found += _key_as_name(path, keys()[path])
+        found += _key_instead(path, keys()[path])
     # 32 bytes are what a public key has as well.
-    found += [one for one in _key_as_name(("signing", "trusted"), Shape.NAMES) if one.make is body_canary]
+    found += [one for one in _key_instead(("signing", "trusted"), Shape.NAMES) if one.make is body_canary]
     for name in SENSITIVE:
         found += _of_value((KAFKA, name))
     for name in ("ssl.key.location", "ssl.key.pem.file"):

@@ -456,13 +456,12 @@ def _take_in_doubt(
     }
     newer = (g for g in tainted if g.number in taken.used and g.number > chosen.number and not cut_off(g, key))
     for state in (*(g for g in tainted if g is chosen), *newer):
-        if not _follows(state, taken):
-            continue
-        if tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch:
+        more = tails[state.number] > taken.end and state.positions[key].epoch >= taken.epoch
+        if more and _follows(state, taken):
             why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
             taken.go_on(state, parts[state.number], tails[state.number], why)
             break
-    left = [g for g in tainted if not (g is chosen and _follows(g, taken)) and not cut_off(g, key)]
+    left = [g for g in tainted if not cut_off(g, key)]  # whoever was taken has no more
     for state in sorted(left, key=lambda g: (not _goes_on(g, taken), -tails[g.number])):
         reason, reach = state.taints[key].reason, tails[state.number]
         if reach <= taken.end or state.positions[key].epoch < taken.epoch:
