@@ -26,7 +26,8 @@ from sink.chain.reader import ChainReader
 from spark_jobs.read import ObjectReader
 
 _TANDEM = (sys.executable, "-c", "import sys; from controller.cli.main import main; sys.exit(main())")
-_SPARK_S = 300.0
+# Much longer than any takes beside nothing else: a busy machine is no finding.
+_SPARK_S = 900.0
 
 
 def positions(state: Generation) -> dict[Place, int]:
@@ -165,15 +166,20 @@ def _command(settings: Mapping[str, Any], folder: Path, words: Sequence[str], *,
     config.write_text(yaml.safe_dump(dict(settings), sort_keys=False), encoding="utf-8")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "TANDEM_"))}
     with (folder / f"{log}.log").open("ab") as errors:
-        done = subprocess.run(
-            [*_TANDEM, *words, "--config", str(config), "-o", "json"],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            stdin=subprocess.DEVNULL,
-            env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
-            timeout=_SPARK_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [*_TANDEM, *words, "--config", str(config), "-o", "json"],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                env=kept | {"AWS_EC2_METADATA_DISABLED": "true"},
+                timeout=_SPARK_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RestoreFailedError(
+                f"tandem {words[0]} did not end within {_SPARK_S:.0f} s, see {folder}/{log}.log"
+            ) from error
     if done.returncode != 0:
         raise RestoreFailedError(f"tandem {words[0]} ended with exit code {done.returncode}, see {folder}/{log}.log")
     return json.loads(done.stdout)
