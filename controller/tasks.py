@@ -443,9 +443,9 @@ def _taints(state: Generation, lost: Iterable[tuple[Part, str]]) -> tuple[Taint,
     """Return a taint for each partition of which a part is lost and that has none yet, where the first loss begins."""
     found: dict[PartitionKey, Taint] = {}
     for part, what in lost:
-        # Of what was scanned or swept no part can be missed: below it nothing is a state of the log either. Nor is
-        # anything as long as the base lacks what was superseded above the part.
-        tail = part.first >= state.told_from(part.key) and state.read_through(part.key)
+        # Of what was scanned or swept, or read until the base was done, no part can be missed: below it nothing is a
+        # state of the log either.
+        tail = part.first >= state.state_from(part.key) and state.read_through(part.key)
         offset = part.first if tail else min(part.first, state.positions[part.key].base.start)
         before = found.get(part.key)
         if part.key not in state.taints and (before is None or offset < before.offset):

@@ -30,7 +30,7 @@ from backup_avro.chain import (
     Topic,
 )
 from backup_avro.errors import DamagedError
-from backup_avro.snapshot import EXPIRED, is_state, load_state
+from backup_avro.snapshot import EXPIRED, THROUGH, is_state, load_state
 
 _HOLDER_ONLY = frozenset(
     {Kind.COMMIT, Kind.CONFIRM, Kind.COMPLETE, Kind.TAINTED, Kind.CHECKPOINT, Kind.SEALED, Kind.SNAPSHOT}
@@ -92,6 +92,8 @@ class Generation:
     """The latest entry that fenced janitors off, 0 if none did."""
     expired: dict[PartitionKey, Expired] = field(default_factory=dict)
     """What has been let go for its age or size, of topics whose policy is `delete`."""
+    through: dict[PartitionKey, int] = field(default_factory=dict)
+    """Where each partition stood when it first was read through: below that its base lacks what was superseded."""
     missing: dict[PartitionKey, int] = field(default_factory=dict)
     """Of a picture of a moment: below these offsets some of what there was may have expired since."""
     moments: list[Moment] = field(default_factory=list)
@@ -126,6 +128,7 @@ class Generation:
         problem = _check_folded(state)
         if problem:
             raise DamagedError(f"{where}: {problem}")
+        state._recall_through(entry)
         return state
 
     @property
@@ -202,12 +205,20 @@ class Generation:
         return self.clearing is None and self.cleared is None
 
     def told_from(self, key: PartitionKey) -> int:
-        """Return the lowest offset as of which what is left of `key` is a state of the log.
+        """Return the lowest offset from which on what is there of `key` may follow another copy of what lies below.
 
         What lies below was scanned, or swept: only the newest record of each key is left of it, if it is no tombstone
         that nobody needs who stands beyond.
         """
         return max(self.positions[key].base.end, self.horizons.get(key, 0))
+
+    def state_from(self, key: PartitionKey) -> int:
+        """Return the lowest offset as of which what is there of `key`, all of it, is known to be a state of the log.
+
+        Not where the base ends: while it was read, what is written above its end supersedes what lies below, and a
+        cleaner takes that before the base gets there. So all that the tail read until then belongs to it.
+        """
+        return max(self.through.get(key, 0), self.told_from(key))
 
     def tells(self, key: PartitionKey, offset: int) -> bool:
         """Whether what is left below `offset` still tells the state as of it: it does not lie below the horizon."""
@@ -246,6 +257,7 @@ class Generation:
             taints=dict(self.taints),
             horizons=dict(self.horizons),
             expired=dict(self.expired),
+            through=dict(self.through),
             moments=list(self.moments),
         )
 
@@ -308,6 +320,7 @@ class Generation:
         for taint in entry.taints:
             before = self.taints.get(taint.key)
             self.taints[taint.key] = taint if before is None else _both(before, taint)
+        self._keep_through(entry)
         self._apply_kind(entry)
 
     def _apply_kind(self, entry: Entry) -> None:
@@ -342,10 +355,37 @@ class Generation:
                 assert entry.folded is not None
                 if EXPIRED not in entry.folded:
                     self.expired = {}
+                self._recall_through(entry)
             case Kind.REWRITE:
                 self._apply_sweep(entry)
             case _:  # TAINTED: `apply` has taken all that it says
                 pass
+
+    def _keep_through(self, entry: Entry) -> None:
+        """Keep where the partitions stand that this entry, as the first one, says were read through."""
+        if len(self.through) == len(self.positions):
+            return
+        told = self.positions.keys() if entry.head_at is not None else entry.positions.keys()
+        for key in told - self.through.keys():
+            if self.read_through(key):
+                self.through[key] = self._first_state(key)
+
+    def _first_state(self, key: PartitionKey) -> int:
+        position, taint = self.positions[key], self.taints.get(key)
+        if position.base.start >= position.base.end:  # nothing was scanned
+            return position.base.end
+        if taint is not None and taint.offset > position.base.start:
+            # Who taints knows what was at head since the last commit, and calls nothing sound if nothing was.
+            return min(taint.offset, position.offset)
+        return position.offset
+
+    def _recall_through(self, entry: Entry) -> None:
+        """Go on with what a SNAPSHOT says of it; those of the first releases say nothing, and all readers know that."""
+        assert entry.folded is not None
+        if THROUGH not in entry.folded:
+            self.through = {
+                key: position.base.end for key, position in self.positions.items() if self.read_through(key)
+            }
 
     def _apply_expiry(self, entry: Entry) -> None:
         """Keep what a REWRITE takes out that puts nothing in its place and names no horizon: it has expired."""
@@ -470,6 +510,10 @@ def _check_folded(state: Generation) -> str | None:
     unknown = next((key for key in state.positions if key.topic_id not in state.topics), None)
     if unknown is not None:
         return f"a position of topic id {unknown.topic_id}, which it does not know"
+    for key, offset in state.through.items():
+        position = state.positions.get(key)
+        if position is None or offset > position.offset:
+            return f"{state.name_of(key)} was read through up to {offset}, where it does not stand yet"
     problems = (_check_name(state, key) for key in state.replaced)
     return next(filter(None, problems), None) or next(
         filter(None, (_check_folded_object(state, item) for item in state.objects.values())), None

@@ -37,6 +37,7 @@ class Slice:
 class PartitionSelection:
     """All that is restored of one partition, in offset order; slices don't overlap.
 
+    `generations` are those that it comes from, first the one that has its beginning.
     `end` is the moment (exclusive); from `sound` on, if that is lower, the records are in doubt, as `warning` says.
     """
 
@@ -224,7 +225,7 @@ def select_cut(
 def bounded(selection: Selection, generations: Sequence[Generation], until: Mapping[tuple[str, int], int]) -> Selection:
     """Return a selection without what lies at or above these offsets, (topic, partition) -> offset.
 
-    Below the end of what the first scan read a bound gets a warning: what was superseded by then had been compacted.
+    A bound below where the first scan was done gets a warning: what was superseded by then had been compacted.
     Raises ConfigError for a partition that is not selected, RefusedError for an offset that is beyond what is there.
     """
     if not until:
@@ -244,10 +245,13 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
             )
         needed = {one.generation for one in piece.slices if one.low < offset}
         check_horizon((states[number] for number in sorted(needed)), piece.key, offset)
-        base_end = max(states[number].positions[piece.key].base.end for number in piece.generations)
-        warning = piece.warning if offset > piece.sound else None
-        if offset < base_end:
-            warning = f"below offset {base_end} there is only what compaction had left by then: not a state of the past"
+        warnings = [piece.warning] if piece.warning is not None and offset > piece.sound else []
+        # What others add was read by their tails, from an offset on that is a state already.
+        told = states[piece.generations[0]].state_from(piece.key)
+        if offset < told:
+            warnings.append(
+                f"below offset {told} there is only what compaction had left by then: not a state of the past"
+            )
         slices = tuple(replace(one, high=min(one.high, offset)) for one in piece.slices if one.low < offset)
         partitions.append(
             replace(
@@ -255,7 +259,7 @@ def bounded(selection: Selection, generations: Sequence[Generation], until: Mapp
                 slices=tuple(one for one in slices if one.part.first < one.high),
                 end=offset,
                 sound=min(piece.sound, offset),
-                warning=warning,
+                warning="; ".join(warnings) or None,
                 expired=_expired_below(piece, states, offset),
             )
         )
@@ -344,7 +348,7 @@ def _select_partition(
     slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
     used = [chosen.number]
     # Of a scan that is in doubt there is no state that another one's records would lead up to.
-    joining = list(others) if instead or chosen.sound_offset(key) >= chosen.told_from(key) else []
+    joining = list(others) if instead or chosen.sound_offset(key) >= chosen.state_from(key) else []
     while joining:
         other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
         if other is None:
@@ -357,7 +361,7 @@ def _select_partition(
             slices.extend(_slices(other, mine, end, reach))
             used.append(other.number)
             log_start = max(log_start, there.log_start)
-        elif instead and reach >= told_from:
+        elif instead and reach >= other.state_from(key):
             slices = _slices(other, mine, 0, reach)
             used, log_start = [other.number], max(log_start, there.log_start)
         else:
@@ -366,7 +370,7 @@ def _select_partition(
         joining = [g for g in others if g.number not in used]
     if instead and until is None:
         further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
-        whole = next((g for g in further if g.sound_offset(key) >= g.told_from(key)), None)
+        whole = next((g for g in further if g.sound_offset(key) >= g.state_from(key)), None)
         if whole is not None:  # the log was cut inside of what it scanned or a sweep left: only all of it makes sense
             return _select_partition(whole, [], parts, what, None, instead=False)
     known_by: tuple[int, ...] = ()

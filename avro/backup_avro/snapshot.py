@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _OBJECTS: Final = "objects"
 #: What the first releases did not keep: who begins with a SNAPSHOT without it does not know what had expired.
 EXPIRED: Final = "expired"
+#: Likewise: who begins with a SNAPSHOT without it takes the ends of the bases for it.
+THROUGH: Final = "through"
 
 
 def dump_state(state: Generation) -> JsonObject:
@@ -53,8 +55,9 @@ def dump_state(state: Generation) -> JsonObject:
 def is_state(document: JsonObject, state: Generation) -> bool:
     """Whether `document` is what `dump_state` returns. The objects, most of it by far, are compared one by one."""
     objects, frame = document.get(_OBJECTS), _frame(state)
-    if EXPIRED not in document:
-        frame.pop(EXPIRED, None)
+    for name in (EXPIRED, THROUGH):
+        if name not in document:
+            frame.pop(name, None)
     return (
         isinstance(objects, list)
         and len(objects) == len(state.objects)
@@ -102,6 +105,8 @@ def _frame(state: Generation) -> JsonObject:
             "offsets": dump_offsets({key: item.offset for key, item in state.expired.items()}),
             "seqs": dump_offsets({key: item.seq for key, item in state.expired.items()}),
         }
+    if state.through:
+        document[THROUGH] = dump_offsets(state.through)
     return document
 
 
@@ -130,6 +135,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "earlier_snapshot": fields.take("snapshot", int),
         "fence": fields.take("fence", int, 0),
         "expired": _expired(expired, where) if expired else {},
+        "through": load_offsets(fields.take(THROUGH, dict, {}), where),
     }
     fields.end()
     if completed is not None:

@@ -490,6 +490,18 @@ MISTAKES = (
         new="    return True\n",
     ),
     Mistake(
+        name="a copy that ends before its scan was done takes another one's place",
+        file="avro/backup_avro/selection.py",
+        old="        elif instead and reach >= other.state_from(key):\n",
+        new="        elif instead and reach >= told_from:\n",
+    ),
+    Mistake(
+        name="a bound below what was read until the scan was done is a state",
+        file="avro/backup_avro/selection.py",
+        old="        told = states[piece.generations[0]].state_from(piece.key)\n",
+        new="        told = states[piece.generations[0]].told_from(piece.key)\n",
+    ),
+    Mistake(
         name="what a cut left is reached where the older copy is sound",
         file="avro/backup_avro/coverage.py",
         old="    if newer.sound_offset(key) >= taint.cut_at:\n",

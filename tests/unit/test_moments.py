@@ -690,16 +690,18 @@ def test_bounds_by_offset(store: MemoryStore) -> None:
 
 
 def test_a_bound_inside_the_first_scan_is_no_state(store: MemoryStore) -> None:
-    """Compaction had removed what was superseded."""
+    """Compaction had removed what was superseded, also by what was written while the scan went on, up to 13."""
     backup = Backup.claim(store, topics=[TopicSpec("orders")])
     backup.commit(records("orders", 0, [3, 7, 12]), base_end={("orders", 0): 10})
     backup.complete()
-    assert plan(store, until={("orders", 0): 10}).warnings() == []
-    made = plan(store, until={("orders", 0): 9})
-    assert held(store, made) == {("orders", 0): [3, 7]}
-    assert made.warnings() == [
-        "orders-0: below offset 10 there is only what compaction had left by then: not a state of the past"
-    ]
+    backup.commit(records("orders", 0, [13, 14]))
+    assert plan(store, until={("orders", 0): 13}).warnings() == []
+    for until, kept in ((12, [3, 7]), (9, [3, 7])):
+        made = plan(store, until={("orders", 0): until})
+        assert held(store, made) == {("orders", 0): kept}
+        assert made.warnings() == [
+            "orders-0: below offset 13 there is only what compaction had left by then: not a state of the past"
+        ]
 
 
 def test_a_bound_below_a_taint_is_sound(store: MemoryStore) -> None:

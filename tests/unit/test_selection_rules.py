@@ -10,7 +10,7 @@ from chains import Chain, complete_generation, done_base, grown, key, part, posi
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backup_avro.chain import Base, Kind, Part, PartitionKey
+from backup_avro.chain import Base, Kind, PartitionKey
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Selection, Slice, choose, restorable, select
@@ -50,14 +50,17 @@ def late(chain: Chain) -> Chain:
 
 
 def scanned(number: int, start: int, end: int, offset: int, *, epoch: int = 1) -> Chain:
-    """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`."""
+    """A COMPLETE generation whose base was [start, end), read by one attempt, and whose tail stands at `offset`.
+
+    The base was done before the tail read anything.
+    """
     chain = Chain(number=number, instance="b", incarnation="b-1").open()
-    parts: list[Part] = []
-    if end > start:
-        parts.append(part(start, end - 1, scan=1))
+    base = done_base(end, start=start)
+    scan = [part(start, end - 1, scan=1)] if end > start else []
+    chain.commit({K: position(end, base=base, log_start=start, epoch=epoch)}, *scan)
     if offset > end:
-        parts.append(part(end, offset - 1, start=150))
-    chain.commit({K: position(offset, base=done_base(end, start=start), log_start=start, epoch=epoch)}, *parts)
+        tail = part(end, offset - 1, start=150)
+        chain.commit({K: position(offset, base=base, log_start=start, epoch=epoch)}, tail)
     return chain.complete()
 
 

@@ -342,8 +342,8 @@ def test_what_is_lost_below_a_horizon_leaves_nothing_sound() -> None:
     assert [taint.offset for taint in tasks.lost_taints(1)] == [0]
 
 
-@pytest.mark.parametrize(("head_ms", "sound"), [(0, 0), (1, 5)])
-def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms: int, sound: int) -> None:
+@pytest.mark.parametrize(("head_ms", "through", "sound"), [(0, 5, 0), (1, 5, 5), (1, 6, 0)])
+def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms: int, through: int, sound: int) -> None:
     """A partition that was added: its base lacks what was superseded above the lost part, until its tail was there."""
     store = MemoryStore()
     one = Backup.claim(store, topics=[SPEC])
@@ -356,6 +356,7 @@ def test_what_is_lost_of_what_was_not_read_through_leaves_nothing_sound(head_ms:
     base = replace(position.base, done_at=done_at)
     late = replace(position, base=base, head_at=done_at + head_ms)
     one.writer.state.positions[key] = late
+    one.writer.state.through[key] = through
     tasks, _ = tasks_of(one, store, stop=threading.Event())
     del store.objects[tail]
     tasks._generations = lambda: [one.writer.state]
