@@ -465,9 +465,10 @@ def _take_in_doubt(
             why = f"tainted above offset {taken.end}: {state.taints[key].reason}"
             taken.go_on(state, parts[state.number], tails[state.number], why)
             break
-    left = [g for g in tainted if not cut_off(g, key)]  # whoever was taken has no more
-    for state in sorted(left, key=lambda g: (not _goes_on(g, taken), -tails[g.number])):
-        reason, reach = state.taints[key].reason, tails[state.number]
+    # Of what was cut off only what the log kept; whoever was taken has no more.
+    kept = {g.number: min(tails[g.number], _kept(g, key)) for g in tainted}
+    for state in sorted(tainted, key=lambda g: (not _goes_on(g, taken), -kept[g.number])):
+        reason, reach = state.taints[key].reason, kept[state.number]
         if reach <= taken.end or state.positions[key].epoch < taken.epoch:
             continue
         if _goes_on(state, taken):
@@ -479,6 +480,12 @@ def _take_in_doubt(
                 f"{taken.end} on is left out, as it may not go on from there: "
                 f"`--generation {state.number}` restores its own copy"
             )
+
+
+def _kept(state: Generation, key: PartitionKey) -> int:
+    """Return up to where the log has what a tainted generation read, as far as is known."""
+    cut_at = state.taints[key].cut_at
+    return state.positions[key].offset if cut_at is None else cut_at
 
 
 def _follows(state: Generation, taken: _Taken) -> bool:

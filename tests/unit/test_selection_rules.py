@@ -480,6 +480,19 @@ def test_what_lies_beyond_a_cut_is_no_doubtful_tail() -> None:
     assert (found.sound, found.end, found.generations, found.warning) == (25, 25, (1, 2), None)
 
 
+def test_what_is_in_doubt_below_a_cut_is_added() -> None:
+    """It had a gap, then its log was cut above that: what lies between, nobody else has, and the log kept it."""
+    older = complete_generation(1, {K: 20})
+    newer = grown(complete_generation(2, {K: 30}), K, 40).taint(18).taint(40, cut_at=25)
+    found = only(select(states(older, newer)))
+    assert (found.sound, found.end, found.generations) == (20, 25, (1, 2))
+    assert found.warning == "from offset 20 on only generation 2 has it, which is tainted: a gap"
+    assert offsets(found) == list(range(25))
+    assert only(select(states(older, newer), until={K: 22})).end == 22
+    scan = scanned(2, 0, 30, 40).taint(18).taint(40, cut_at=25)
+    assert "read up to offset 25" in (only(select(states(older, scan))).warning or "")
+
+
 def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     """The log was cut twice while one of them was away: that one has less, of a history that was left earlier."""
     read_on = complete_generation(1, {K: 25}, epoch=5).taint(25, cut_at=20)
