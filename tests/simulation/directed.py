@@ -188,7 +188,7 @@ def asked_in_spite_of_a_pause(seed: int) -> World:
     stage.world.failover("b")
     stage.run(2)
     stage.world.operator.pause(seconds=60)
-    stage.run(4)
+    stage.run(6)  # whoever asks for it may think for 4 s
     stage.world.start("b")
     demand(not stage.run(12, lambda: stage.complete("b")), "a request from before the pause was granted in it")
     stage.world.failover("b")
