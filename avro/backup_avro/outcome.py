@@ -4,8 +4,9 @@ Each is an object of its own, put once and never changed; only the newest few ar
 whoever watches the pair. `verify` holds the ends of chains against what the kept ones say they read; no more depends on
 them.
 
-What a verification found stays found until another one has read the same again, or it is gone: a clean sample of other
-objects says nothing of it. So each outcome carries on what those before it found and it does not settle.
+What a verification or a drill found stays found until another one has read the same again, or it is gone: a clean
+sample of other objects says nothing of it, nor does a drill of another topic. So each outcome carries on what those of
+its kind found before it and it does not settle.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class OutcomeKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """How far a verification went: all that is stored, a sample of it, one generation, a part of one, or keys."""
+    """How far a run went: all that is stored, a sample of it, one generation, a part of one, or keys.
+
+    A drill restores all topics as they are now, or a part: some of them, or of another state.
+    """
 
     ALL = "all"
     SAMPLE = "sample"
@@ -48,7 +52,7 @@ _WHOLE: Final = frozenset({Scope.ALL, Scope.GENERATION, Scope.KEYS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsettled:
-    """What a verification found. `at` as in `Outcome`; `hurt` are the generations that it found it in."""
+    """What a verification or a drill found. `at` as in `Outcome`; `hurt` are the generations that it found it in."""
 
     at: int
     scope: Scope
@@ -63,8 +67,8 @@ class Outcome:
 
     `clean`: it came to its end, and nothing was found. `what` says for people what was looked at. `generations`:
     generation -> the chain entry up to which it was read. `phases`: name -> seconds. `error` is why it did not end.
-    Of a verification, `scope` says how far it went, `hurt` in which generations it found something, and `unsettled` is
-    what earlier ones found and it does not settle.
+    Of verifications and drills, `scope` says how far it went, and `unsettled` is what earlier ones found and it does
+    not settle; of verifications, `hurt` says in which generations something was found.
     """
 
     kind: OutcomeKind
@@ -98,6 +102,8 @@ def settles(later: Outcome, found: Unsettled) -> bool:
     """Return whether a later run shows that what was found is no more: it has read it again, or all of it is gone."""
     if not later.clean or later.scope is None:
         return False
+    if later.kind is OutcomeKind.DRILL:
+        return later.scope is Scope.ALL or later.what == found.what
     if later.scope in _WHOLE and (later.scope, later.what) == (found.scope, found.what):
         return True
     hurt, read = set(found.hurt), later.generations.keys()

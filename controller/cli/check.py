@@ -93,8 +93,8 @@ def check(
     With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
     have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
 
-    CRITICAL is what keeps records from being backed up or restored, and mismatches that a `tandem verify` found and
-    none since has settled, or the last `drill`; WARNING everything else that `tandem status` calls a problem; and,
+    CRITICAL is what keeps records from being backed up or restored, and mismatches that a `tandem verify` or `drill`
+    found and none since has settled; WARNING everything else that `tandem status` calls a problem; and,
     where the configuration names keys, those that can't be read and those that are needed and not named. After the |
     come figures: lag in offsets, ages in seconds, bytes, generations.
     """

@@ -24,13 +24,15 @@ from controller.cli.results import keep_outcome
 from controller.cli.target import TargetConfigOption, TargetServersOption, target_properties
 
 if TYPE_CHECKING:
-    from backup_avro.outcome import Outcome
+    from backup_avro.outcome import Outcome, Scope
     from spark_jobs.drill import Drilled
+    from spark_jobs.restore_choice import Options
     from spark_jobs.restore_plan import RestorePlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _SHOWN = 50
+_NAMED = 5
 
 
 @app.command(
@@ -108,12 +110,12 @@ def drill(
     except TandemError as error:
         keep_outcome(
             reader.store,
-            partial(_failed, loaded.pair, plan, names, why=log.redact(str(error)), seconds=time.monotonic() - began),
+            partial(_failed, loaded.pair, plan, options, why=log.redact(str(error)), seconds=time.monotonic() - began),
         )
         raise
     finally:
         signal.signal(signal.SIGTERM, handler)
-    keep_outcome(reader.store, partial(_outcome, loaded.pair, done, names))
+    keep_outcome(reader.store, partial(_outcome, loaded.pair, done, options))
     _show(loaded.pair, done, output_)
     if not done.clean:
         raise typer.Exit(ExitCode.UNHEALTHY)
@@ -129,12 +131,27 @@ def _size(plan: RestorePlan) -> int:
     return sum(part.end - part.start for part in parts)
 
 
-def _what(plan: RestorePlan | None, names: tuple[str, ...]) -> str:
-    which = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "all topics"
+def _what(plan: RestorePlan | None, options: Options) -> str:
+    from backup_avro.chain import sha256_hex  # noqa: PLC0415 - loaded when the command runs, not for --help
+    from backup_avro.chain_json import canonical  # noqa: PLC0415 - likewise
+
+    names = options.topics or ()
+    which = ", ".join(names[:_NAMED]) if names else "all topics"
+    if len(names) > _NAMED:  # what a drill found is settled by one of the same topics
+        which += f" and {len(names) - _NAMED} more ({sha256_hex(canonical(sorted(names)))[:8]})"
+    if options.generation is not None:
+        which += f" from generation {options.generation}"
     return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"
 
 
-def _outcome(pair: str, done: Drilled, names: tuple[str, ...], at: int) -> Outcome:
+def _scope(options: Options) -> Scope:
+    from backup_avro.outcome import Scope  # noqa: PLC0415 - loaded when the command runs
+
+    whole = options.topics is None and options.generation is None and options.at is None
+    return Scope.ALL if whole else Scope.PART
+
+
+def _outcome(pair: str, done: Drilled, options: Options, at: int) -> Outcome:
     from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
 
     plan = done.report.plan
@@ -144,7 +161,8 @@ def _outcome(pair: str, done: Drilled, names: tuple[str, ...], at: int) -> Outco
         at=at,
         by=asker(),
         clean=done.clean,
-        what=_what(plan, names),
+        what=_what(plan, options),
+        scope=_scope(options),
         findings=len(done.report.mismatches) + sum(len(topic.unset) for topic in done.report.topics),
         records=done.report.records,
         bytes=_size(plan),
@@ -153,9 +171,7 @@ def _outcome(pair: str, done: Drilled, names: tuple[str, ...], at: int) -> Outco
     )
 
 
-def _failed(
-    pair: str, plan: RestorePlan | None, names: tuple[str, ...], at: int, *, why: str, seconds: float
-) -> Outcome:
+def _failed(pair: str, plan: RestorePlan | None, options: Options, at: int, *, why: str, seconds: float) -> Outcome:
     from backup_avro.outcome import Outcome, OutcomeKind  # noqa: PLC0415 - loaded when the command runs
 
     return Outcome(
@@ -164,7 +180,8 @@ def _failed(
         at=at,
         by=asker(),
         clean=False,
-        what=_what(plan, names),
+        what=_what(plan, options),
+        scope=_scope(options),
         findings=0,
         records=0,
         bytes=0,

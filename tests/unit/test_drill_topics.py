@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from backup_avro.errors import TransientError
+from backup_avro.outcome import Scope
+from controller.cli.drill import _scope, _what
 from controller.config.rules import is_reserved
 from sink.source.errors import ClusterRequestError
 from spark_jobs.drill import SUFFIX, _deleting, drill_options
@@ -69,3 +71,24 @@ def test_what_can_not_be_deleted_is_told_of() -> None:
     with _deleting(Cluster("a", silent=True), ["a"], [], left, Told()):  # type: ignore[arg-type]  # a double
         pass
     assert left == {"a": "no broker answers"}
+
+
+def test_what_was_drilled_is_told_apart() -> None:
+    """What one drill found, another one of the same topics and state settles; so lists that differ read differently."""
+    many = tuple("abcdefg")
+    asked = [
+        Options(),
+        Options(topics=("a",)),
+        Options(topics=many),
+        Options(topics=(*many[:6], "h")),
+        Options(topics=("a",), generation=3),
+    ]
+    assert [_what(None, options) for options in asked[:2]] == ["all topics", "a"]
+    assert len({_what(None, options) for options in asked}) == len(asked)
+    assert _what(None, Options(topics=many)).startswith("a, b, c, d, e and 2 more (")
+    assert [_scope(options) for options in (*asked[:2], Options(at=1), Options(generation=1))] == [
+        Scope.ALL,
+        Scope.PART,
+        Scope.PART,
+        Scope.PART,
+    ]

@@ -198,11 +198,26 @@ def test_it_outlives_the_outcome_that_told_it() -> None:
     assert ran(HURT, *[SAMPLE] * (2 * outcomes.KEPT)).unsettled == (LEFT,)
 
 
-def test_drills_carry_nothing_on() -> None:
-    """The next one restores the same."""
+FAILED = replace(DRILL, clean=False, findings=3, what="a", scope=Scope.PART)
+
+
+@pytest.mark.parametrize(
+    ("later", "settled"),
+    [
+        (replace(DRILL, what="all topics", scope=Scope.ALL), True),
+        (replace(DRILL, what="a", scope=Scope.PART), True),
+        (replace(DRILL, what="b", scope=Scope.PART), False),
+        (replace(DRILL, what="a as of 2026-05-04T10:00:00Z", scope=Scope.PART), False),
+        (replace(DRILL, what="a", scope=Scope.PART, clean=False, error="no broker"), False),
+        (DRILL, True),
+    ],
+)
+def test_what_a_drill_found_is_settled_by_one_that_restored_the_same(later: Outcome, settled: bool) -> None:
+    """One of other topics, or one that failed, says nothing of it. Those of earlier releases tell no scope."""
     store = MemoryStore()
-    outcomes.put(store, replace(DRILL, clean=False, findings=3))
-    outcomes.put(store, replace(DRILL, at=DRILL.at + 1))
+    outcomes.put(store, FAILED)
+    outcomes.put(store, replace(later, at=FAILED.at + 1))
     last = outcomes.latest(store, "shop", OutcomeKind.DRILL)
     assert last is not None
-    assert last.good
+    left = (Unsettled(at=FAILED.at, scope=Scope.PART, what="a", findings=3),)
+    assert last.unsettled == (() if settled else left)
