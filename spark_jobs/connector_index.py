@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from backup_avro.connector import place_of
 from backup_avro.errors import ConfigError
+from backup_avro.integers import is_int64
 from spark_jobs.connector_files import File, Listed
 
 _KIND: Final = "tandem index of a connector's files"
 _VERSION: Final = 1
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _COLUMNS: Final = tuple(field.name for field in fields(File) if field.name not in {"listed", "findings"})
 
 
@@ -69,8 +72,23 @@ def _head(root: str, *, empty_as_null: bool) -> dict[str, Any]:
 
 def _file(line: str) -> File:
     key, size, modified, *values = json.loads(line)
-    place = place_of(key)
-    if place is None or len(values) != len(_COLUMNS):
+    place = place_of(key) if isinstance(key, str) else None
+    columns = dict(zip(_COLUMNS, values, strict=True))
+    if place is None or not all(map(is_int64, (size, modified))) or not _is_sound(columns, size):
         raise ValueError(line)
-    listed = Listed(key=key, size=size, modified=modified, place=place)
-    return File(listed=listed, **dict(zip(_COLUMNS, values, strict=True)))
+    return File(listed=Listed(key=key, size=size, modified=modified, place=place), **columns)
+
+
+def _is_sound(columns: Mapping[str, Any], size: int) -> bool:
+    """Whether that can be true of a file of this size in which nothing is wrong. Plans are made of it unseen."""
+    sha256 = columns["sha256"]
+    if not all(is_int64(value) for name, value in columns.items() if name != "sha256"):
+        return False
+    records, start = columns["records"], columns["start"]
+    if columns["size"] != size or not 0 <= start <= size or records < 0:
+        return False
+    if any(not 0 <= columns[name] <= records for name in ("tombstones", "empty_keys", "empty_values")):
+        return False
+    first, last = columns["first"], columns["last"]
+    within = 0 <= first <= last and records <= last - first + 1 if records else first == last == -1
+    return within and isinstance(sha256, str) and _SHA256.fullmatch(sha256) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +18,9 @@ TargetServersOption = Annotated[
 TargetConfigOption = Annotated[
     Path | None, typer.Option("--target-config", help="YAML file of client properties for the target cluster.")
 ]
+
+_SHOWN: Final = 60
+"""Characters of a property's name in a message."""
 
 
 def target_properties(configured: Mapping[str, Any] | None, servers: str | None, file: Path | None) -> dict[str, Any]:
@@ -45,6 +48,11 @@ def _check(servers: str) -> None:
         )
     for _, problem in rules.bootstrap_servers(servers):
         raise ConfigError(f"--target-bootstrap-servers {problem}", remedy="name at least one broker as host:port")
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is a text, or a list of texts. By aliases a few lines of YAML stand for gigabytes of others."""
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
 def _properties(file: Path, servers: str | None) -> dict[str, Any]:
@@ -78,6 +86,11 @@ def _properties(file: Path, servers: str | None) -> dict[str, Any]:
         )
     properties = {"bootstrap.servers": servers} if servers else {}
     for key, value in document.items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"--target-config {file}: {str(key)[:_SHOWN]!r} is nested",
+                remedy="librdkafka's names are flat: write each property on a line, with a value or a list of values",
+            )
         if is_secret_file(str(key)):
             text, problem = secret_text(Path(str(value)))
             if problem is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,37 @@ def test_an_index_of_something_else_is_refused(root: Path, tmp_path: Path) -> No
             planned(root, index)
     with pytest.raises(ConfigError, match="can't be"):
         planned(root, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, 7),  # the key
+        (0, ["topics/orders/partition=0/x.avro"]),
+        (1, "1"),  # size and time, by which a file is known again
+        (2, None),
+        (3, "ab"),  # its hash
+        (3, 5),
+        (4, True),  # its size, which is that of the listing
+        (5, 1 << 40),  # where its first block is
+        (6, "9"),  # records
+        (6, -9),
+        (6, 10),  # more than there are offsets
+        (7, 10),  # more tombstones than records
+        (10, [0]),  # first and last
+        (11, 1 << 63),
+        (12, 0.5),  # times
+        (13, {}),
+    ],
+)
+def test_a_line_that_no_file_can_have_is_damage(root: Path, tmp_path: Path, at: int, value: object) -> None:
+    """Plans are made of it unseen, so what has another type or cannot be is told, with the way out."""
+    index = tmp_path / "index"
+    planned(root, index)
+    head, line, *rest = index.read_text().splitlines()
+    columns = json.loads(line)
+    columns[at] = value
+    index.write_text("\n".join([head, json.dumps(columns), *rest, ""]))
+    with pytest.raises(ConfigError, match=f"{index} is damaged") as caught:
+        planned(root, index)
+    assert caught.value.remedy == "remove it: the files are read again"

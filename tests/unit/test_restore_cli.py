@@ -242,6 +242,24 @@ def test_a_target_file_that_does_not_work(tmp_path: Path, text: str) -> None:
         target_properties(None, None, file)
 
 
+@pytest.mark.parametrize("last", ["client.id: *l5", "client.id: [*l5]", "client.id.file: *l5", "client.id: {a: *l5}"])
+def test_a_target_file_that_folds_out(tmp_path: Path, last: str) -> None:
+    """Lists of aliases of lists, and so on, which would be gigabytes with a few more: told by the property's name."""
+    file = tmp_path / "target.yaml"
+    lists = [f"- &l{n} [{', '.join(f'*l{n - 1}' for _ in range(20))}]" for n in range(1, 6)]
+    file.write_text("\n".join(["bootstrap.servers: o:2", "l:", "- &l0 [x]", *lists, last, ""]), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"target\.yaml: 'l' is nested"):
+        target_properties(None, None, file)
+    # The lists themselves in a section that nobody reads.
+    file.write_text(
+        f"l:\n- &l0 [x]\n{chr(10).join(lists)}\nkafka:\n  bootstrap.servers: o:2\n  {last}\n", encoding="utf-8"
+    )
+    name = last.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"target\.yaml: '{name}' is nested") as caught:
+        target_properties(None, None, file)
+    assert len(str(caught.value)) < 500
+
+
 def test_help_needs_no_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     """`tandem restore --help` names the options of the documented interface."""
     assert run(["restore", "--help"]) == 0
