@@ -10,7 +10,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +29,8 @@ from controller import goals, http
 from controller.cli import restore_options
 from controller.config import loading
 from controller.config.values import parse_duration, parse_size
-from fuzz import corpus, hostile
+from fuzz import corpus, given, hostile, sealed
+from fuzz.surface import WHERE, Surface
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.source import token_endpoint
@@ -41,17 +41,6 @@ from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.source_options import parse_options
 
 _LIMIT: Final = 64 << 20
-_WHERE: Final = "here"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surface:
-    """`refusals` are errors that the caller of `read` turns into ours, besides ours."""
-
-    name: str
-    twist: Callable[[random.Random], Any]
-    read: Callable[[Any], object]
-    refusals: tuple[type[Exception], ...] = ()
 
 
 def _documents(kind: str, read: Callable[[bytes], object]) -> Surface:
@@ -67,7 +56,7 @@ _MARK: Final = "a state"
 
 
 def _stored(kind: str, read: Callable[[bytes, str], object]) -> Surface:
-    return _documents(kind, lambda data: read(data, _WHERE))
+    return _documents(kind, lambda data: read(data, WHERE))
 
 
 def _summed(kind: str, read: Callable[[bytes], object]) -> Surface:
@@ -83,7 +72,7 @@ def _summed(kind: str, read: Callable[[bytes], object]) -> Surface:
 
 
 def _entry(data: bytes) -> object:
-    return chain_json.decode_entry(data, _WHERE)
+    return chain_json.decode_entry(data, WHERE)
 
 
 def _twisted_entry(rng: random.Random) -> bytes:
@@ -238,7 +227,7 @@ def _twisted_answer(rng: random.Random) -> tuple[int, bytes]:
 
 
 def _answer(job: tuple[int, bytes]) -> object:
-    token = token_endpoint.token_of(*job, _WHERE)
+    token = token_endpoint.token_of(*job, WHERE)
     if not 0 < token.lifetime_s < _A_DECADE_S:
         raise AssertionError(f"a token that lives {token.lifetime_s} s")
     return token
@@ -366,17 +355,17 @@ _SIMPLE: Final = (
     Surface(name="chain, links mended", twist=_linked, read=_plan),
     Surface(name="state in a SNAPSHOT", twist=_folded, read=_plan),
     _stored("claim", chain_json.decode_claim),
-    _summed("checkpoint request", lambda data: checkpoint.decode_request(data, _WHERE)),
-    _summed("checkpoint outcome", lambda data: checkpoint.decode_outcome(data, _WHERE)),
-    _summed("pause", lambda data: pause.decode_pause(data, _WHERE)),
-    _summed("release", lambda data: release.decode_release(data, _WHERE)),
-    _summed("offer", lambda data: offer.decode_offer(data, _WHERE)),
-    _summed("result", lambda data: outcome.decode_outcome(data, _WHERE)),
+    _summed("checkpoint request", lambda data: checkpoint.decode_request(data, WHERE)),
+    _summed("checkpoint outcome", lambda data: checkpoint.decode_outcome(data, WHERE)),
+    _summed("pause", lambda data: pause.decode_pause(data, WHERE)),
+    _summed("release", lambda data: release.decode_release(data, WHERE)),
+    _summed("offer", lambda data: offer.decode_offer(data, WHERE)),
+    _summed("result", lambda data: outcome.decode_outcome(data, WHERE)),
     _summed("pin", _pins),
-    _documents("restore plan", lambda data: restore_file.decode(data, _WHERE, pair=PAIR)),
-    _summed("restore record", lambda data: restore_record.decode(data, _WHERE)),
-    _summed("offset page", lambda data: offset_map.decode_page(data, _WHERE)),
-    _summed("groups", lambda data: group_plan.decode_snapshot(data, _WHERE, {"orders"})),
+    _documents("restore plan", lambda data: restore_file.decode(data, WHERE, pair=PAIR)),
+    _summed("restore record", lambda data: restore_record.decode(data, WHERE)),
+    _summed("offset page", lambda data: offset_map.decode_page(data, WHERE)),
+    _summed("groups", lambda data: group_plan.decode_snapshot(data, WHERE, {"orders"})),
     _stored("plan state", progress.decode_state),
     _stored("progress", progress.decode_progress),
     _plain("avro file", "avro file", _file),
@@ -389,9 +378,11 @@ _SIMPLE: Final = (
     Surface(name="token answer", twist=_twisted_answer, read=_answer),
     Surface(name="command line", twist=_twisted_text, read=_text, refusals=(ValueError,)),
     Surface(name="data source options", twist=_twisted_options, read=parse_options),
+    *sealed.SURFACES,
+    *given.SURFACES,
 )
 _BY_NAME: Final = {surface.name: surface for surface in _SIMPLE}
-_OPENED: Final[Mapping[str, Callable[[], Any]]] = {"configuration": _config, "http": _http}
+_OPENED: Final[Mapping[str, Callable[[], Any]]] = {"configuration": _config, "http": _http, **given.OPENED}
 NAMES: Final = (*_BY_NAME, *_OPENED)
 
 
