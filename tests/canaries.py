@@ -46,6 +46,9 @@ SENSITIVE: Final = (
 )
 """What Kafka's clients take secrets by: what librdkafka calls sensitive, and what people bring along from Java."""
 
+OF_SDKS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
+"""Variables with secrets that AWS's SDKs read by themselves."""
+
 HARMLESS: Final[Mapping[str, str]] = {
     "store.kms_key_id": "names a key of AWS KMS, which never leaves it",
     "store.bucket_key": "a switch",
@@ -227,7 +230,7 @@ def places() -> list[Place]:
     for name in ("bootstrap.servers", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.assertion.aud.url"):
         text = "me:{}@host:9092" if name == "bootstrap.servers" else "https://me:{}@host/token"
         found.append(Place(name=f"credentials in kafka.{name}", refused=True, settings={KAFKA: {name: text}}))
-    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+    for name in OF_SDKS:
         found.append(Place(name=name, environ={name: "{}"}))
     for name in ("HTTP_PROXY", "https_proxy"):
         found.append(Place(name=f"the password in {name}", environ={name: "http://me:{}@127.0.0.1:1"}))

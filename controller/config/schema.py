@@ -41,7 +41,7 @@ SET_BY_THE_CHART: Final = {
 _REF: Final = "#/$defs/"
 _BY_ENVIRONMENT_OR_FILE: Final = "left out: a secret belongs into secretEnv as {}, or into a file named by {}"
 _BY_ENVIRONMENT: Final = "left out: a secret belongs into secretEnv"
-_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_AWS_SECRETS: Final = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN")
 _SCALAR: Final = ("string", "number", "boolean", "null")
 
 

@@ -21,6 +21,7 @@ from backup_avro.errors import DamagedError, TandemError
 from sink import clock
 from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from sink.encryption.settings import region_of
+from sink.object_store.agents import keep_answers_out_of_logs
 
 _FRESH_S: Final = 3600.0
 _KEPT: Final = 1024
@@ -31,6 +32,8 @@ _BUSY: Final = frozenset(
 _NOT_OURS: Final = frozenset({"InvalidCiphertextException", "IncorrectKeyException"})
 _CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
 _ALLOW: Final = "allow kms:GenerateDataKey and kms:Decrypt on the key, and see that it is enabled"
+
+keep_answers_out_of_logs()
 
 
 class KmsKey:

@@ -19,6 +19,7 @@ from botocore.session import Session
 
 from backup_avro.errors import ConfigError, TandemError
 from sink import clock
+from sink.object_store.agents import keep_answers_out_of_logs, without_answer
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
@@ -33,6 +34,8 @@ _T = TypeVar("_T")
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
 _VENDOR_ERRORS = (vendor.BotoCoreError, ResponseParserError, urllib3.exceptions.HTTPError, OSError)
+
+keep_answers_out_of_logs()
 
 
 class ChecksumError(StoreTransientError):
@@ -88,7 +91,8 @@ class S3Caller:
                         raise error_of(code, status, message, what=self.what(action)) from None
                 except _VENDOR_ERRORS as error:
                     # Likewise: they quote what is no answer, and what providers of credentials say.
-                    raise _error_without_answer(error, self.masked(str(error)), self.what(action)) from None
+                    said = self.masked(without_answer(str(error)))
+                    raise _error_without_answer(error, said, self.what(action)) from None
                 return meaning()
         raise AssertionError("the last attempt returns or raises")
 
@@ -177,7 +181,7 @@ def _make_client(settings: StoreSettings) -> S3Client:
         return cast("S3Client", client)
     except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
         raise StoreTransientError(
-            f"no credentials for the store now: {str(error)[:300]}",
+            f"no credentials for the store now: {without_answer(str(error))[:300]}",
             remedy="check whoever gives them (an agent on the node, the instance's metadata, a command); "
             "it is asked again",
         ) from None

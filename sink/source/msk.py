@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from backup_avro.errors import ConfigError
+from sink.object_store.agents import keep_answers_out_of_logs
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 from sink.source.tokens import Token, Tokens
 
@@ -71,6 +72,7 @@ def fetch(region: str) -> Token:
     Raises ClusterAuthenticationError if there are no credentials to sign with, ClusterUnreachableError if whoever gives
     them does not answer.
     """
+    keep_answers_out_of_logs()
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - optional, and it loads boto3
 
     try:

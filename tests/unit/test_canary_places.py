@@ -39,7 +39,7 @@ BASE: Mapping[str, Mapping[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing of one test hides something in the next, nor does what the machine has set."""
-    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+    for name in ("TANDEM_CONFIG", "TANDEM_DEBUG", *canaries.OF_SDKS):
         monkeypatch.delenv(name, raising=False)
     log.reset()
     yield
@@ -148,6 +148,11 @@ def test_values_of_the_chart_have_no_room_for_it() -> None:
         assert not config.is_valid({path[0]: {path[1]: "x"}}), path
         env = jsonschema.Draft7Validator(definitions | {"$ref": "#/definitions/plainVariables"})
         assert not env.is_valid({variable(path): "x"}), path
+    for name in canaries.OF_SDKS:
+        env = jsonschema.Draft7Validator(
+            {"definitions": document["definitions"], "$ref": "#/definitions/plainVariables"}
+        )
+        assert not env.is_valid({name: "x"}), name
 
 
 # --- the search finds what there is to find ---------------------------------------------------------------------------

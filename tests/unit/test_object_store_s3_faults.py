@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import socket
 import threading
@@ -566,17 +567,23 @@ def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, 
 
 
 class _Agent(BaseHTTPRequestHandler):
-    """Gives credentials like a node's agent, once it was asked `refusals` times."""
+    """Gives credentials like a node's agent, once it was asked `refusals` times; refuses again after `gives` more.
+
+    A refusal repeats what was sent. `expiration` is when the credentials end.
+    """
 
     refusals = 0
+    gives: float = math.inf
     asked = 0
+    expiration = "2099-01-01T00:00:00Z"
 
     def do_GET(self) -> None:
         """Answer."""
         type(self).asked += 1
-        good = self.asked > self.refusals
-        given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
-        body = json.dumps(given).encode() if good else b"not yet"
+        good = self.refusals < self.asked <= self.refusals + self.gives
+        given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": self.expiration}
+        said = f"not yet, you sent {self.headers['Authorization']}"
+        body = json.dumps(given).encode() if good else said.encode()
         self.send_response(200 if good else 503)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -598,6 +605,8 @@ def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Age
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
         url = f"http://127.0.0.1:{listening.server_address[1]}/v1/credentials"
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)
+        for name in ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
+            monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         yield kind
         listening.shutdown()
@@ -621,6 +630,39 @@ def test_an_agent_that_is_away_is_no_wrong_configuration(server: TinyS3, agent: 
         )
     assert raised.value.exit_code is ExitCode.ERROR
     assert agent.asked == 6
+
+
+@pytest.mark.parametrize("by_file", [False, True], ids=["in the environment", "in a file"])
+def test_the_token_for_an_agent_is_hidden(
+    server: TinyS3,
+    agent: type[_Agent],
+    *,
+    by_file: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where the agent repeats the request: in errors, which go into heartbeats, and in what the SDK logs."""
+    token = plain_canary("token for an agent")
+    (tmp_path / "token").write_text(token)
+    kind = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
+    monkeypatch.setenv(f"{kind}_FILE" if by_file else kind, str(tmp_path / "token") if by_file else token)
+    settings = StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1)
+    agent.refusals = 3
+    with pytest.raises(StoreTransientError, match=r"credentials for the store now: .* 503 from container") as first:
+        open_store("s3://bucket", settings)
+    agent.gives = 1
+    agent.expiration = f"{datetime.now(UTC) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"  # so they have to be renewed
+    store = open_store("s3://bucket", settings)
+    with pytest.raises(StoreTransientError, match=r"CredentialRetrievalError: .* 503 from container") as again:
+        store.head("key")
+    assert agent.asked == 7
+    assert "Refreshing temporary credentials failed during mandatory refresh period. (" in caplog.text
+    for error in (first.value, again.value):
+        assert error.__cause__ is None
+        assert appearances(f"{error} {error!r}", {"token": token}) == []
+    assert appearances(caplog.text, {"token": token}) == []
+    store.close()
 
 
 def test_nobody_listens() -> None:
