@@ -309,7 +309,7 @@ def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) 
 
 @pytest.mark.spark
 def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verifications, one whose tasks fail and one whose workers crash, and a restore, with Spark's log of events on."""
+    """Verifications, one whose tasks fail and one whose workers crash, a restore, an export, with Spark's log of events."""
     a = scene.start("a")
     scene.pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
     assert a.terminate() == 0
@@ -323,6 +323,8 @@ def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], m
         assert b"lost a Python worker" in scene.said[-1]
         monkeypatch.delenv("FAIL_IN_WORKERS")
         scene.command("restore", "--suffix", ".restored")
+        scene.command("export", "--format", "jsonl", "--to", str(scene.work / "exported"))
+        assert (scene.work / "exported" / "_SUCCESS").exists()
     assert lines.found == []
     assert [path for path in scene.events.rglob("*") if path.is_file()], "Spark has kept its events"
     scene.judge({}, list(messages_of(guarded[0].bootstrap, "guarded")))

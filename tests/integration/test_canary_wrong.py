@@ -38,8 +38,8 @@ ALL = (
     ["coordination", "tail"],
     ["checkpoint", "create", "--id", "x"],
     ["checkpoint", "list"],
-    ["records", "t", "--key", "k"],
-    ["export", "t", "--to", "out"],
+    ["records", "--topic", "t", "--key", "k"],
+    ["export", "--topics", "t", "--format", "jsonl", "--to", "out"],
     ["verify"],
     ["restore", "--dry-run"],
     ["restore", "groups", "--restore", "0123456789abcdef"],
@@ -176,6 +176,7 @@ def test_no_command_tells(
         captured = capfd.readouterr()
         said = captured.out + captured.err
         assert code != 0, (words, said)
+        assert "Usage: " not in said, (words, "it did not run at all")
         assert appearances(said, planted) == [], words
         assert said.strip(), words
     assert in_files([work], planted) == []

@@ -5,18 +5,24 @@ from __future__ import annotations
 import base64
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
+from canaries import appearances, in_files, plain_canary
+from instances import store_section
 
 from backup_avro.errors import ExitCode
 from backup_avro.record import Record, TimestampType
 from controller.cli.main import run
-from sink.object_store import open_store
+from controller.sandbox.s3 import S3Server
+from sink.encryption.settings import EncryptionSettings
+from sink.object_store import StoreSettings, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +97,76 @@ def test_what_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert export(tmp_path, "--format", "jsonl", "--to", "s3a://bucket/x") == ExitCode.USAGE
     assert "can't write to s3a: URLs" in capsys.readouterr().err
     assert list((tmp_path / "store" / PAIR / "pins").glob("*")) == []
+
+
+def test_no_secret_is_in_what_an_export_says_and_writes(
+    spark: SparkSession, bucket_root: str, s3: S3Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not in its output, its files, the bucket, the plans that Spark keeps; nor where it fails, with tracebacks."""
+    planted = {name: plain_canary(name) for name in ("kafka password", "wrong secret")}
+    planted |= {"secret": s3.key.secret_key, "key": base64.b64encode(secrets.token_bytes(32)).decode()}
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    kept.mkdir()
+    out.mkdir()
+    (kept / "key").write_text(planted["key"])
+    section = store_section(bucket_root, s3)
+    given = {**section, "encryption": EncryptionSettings(key_file=str(kept / "key"))}
+    store = open_store(bucket_root, StoreSettings(**{name: value for name, value in given.items() if name != "root"}))
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
+    entry = backup.commit(records("orders", 0, range(30), keys=7))
+    backup.complete()
+
+    def export_of(*words: str, **changed: Any) -> int:
+        """Run it with a configuration of its own; `changed` goes into the section of the store."""
+        config = {
+            "pair": PAIR,
+            "topics": {"include": ["orders"]},
+            "kafka": {"bootstrap.servers": "127.0.0.1:1", "sasl.password": planted["kafka password"]},
+            "store": section | changed,
+            "encryption": {"key_file": str(kept / "key")},
+            "log": {"level": "debug"},
+        }
+        (kept / "tandem.yaml").write_text(yaml.safe_dump(config))
+        return run(["--debug", "export", "-c", str(kept / "tandem.yaml"), *words])
+
+    def judge(*, says: str) -> None:
+        """Search all that was said since, and all that is there now."""
+        captured = capfd.readouterr()
+        assert says in captured.out + captured.err
+        executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+        plans = [executions.apply(number).physicalPlanDescription() for number in range(executions.size())]
+        assert any("kafka_backup" in plan for plan in plans)
+        for text in (captured.out, captured.err, *plans):
+            assert appearances(text, planted) == []
+        for info in store.list(""):
+            assert appearances(info.key.encode() + b" " + store.get(info.key), planted) == [], info.key
+        assert in_files([out], planted) == []
+
+    assert export_of("--format", "jsonl", "--to", str(out / "lines")) == 0
+    judge(says="30 records, 0 of them tombstones")
+    words = ("--format", "parquet", "--latest-per-key", "--include-source", "-o", "json")
+    assert export_of(*words, "--to", str(out / "table")) == 0
+    judge(says='"records": 7')
+    assert {path.suffix for path in (out / "lines").iterdir()} >= {".json"}
+    assert export_of(*words, "--to", str(out / "table")) == ExitCode.REFUSED
+    judge(says="exists")
+    assert export_of(*words, "--to", "s3a://bucket/x") == ExitCode.USAGE
+    judge(says="can't write to s3a: URLs")
+    wrong = {"secret_access_key": planted["wrong secret"]}
+    assert export_of(*words, "--to", str(out / "denied"), **wrong) == ExitCode.ERROR
+    judge(says="SignatureDoesNotMatch")
+    key = entry.objects[0].key
+    data = bytearray(store.get(key))
+    data[-3] ^= 1
+    store.delete([key])
+    store.put_if_absent(key, bytes(data))
+    assert export_of(*words, "--to", str(out / "damaged")) == ExitCode.UNHEALTHY
+    judge(says=f"{key} has the SHA-256")
+
+    (out / "lines" / "leak").write_text(f"password={planted['kafka password']}")
+    [found] = in_files([out], planted)
+    assert found.startswith(f"{out / 'lines' / 'leak'}: kafka password, plain")
+    store.close()
 
 
 def test_the_examples_of_the_page(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from canaries import appearances, plain_canary
+from pyspark.sql import functions
 from pyspark.sql.datasource import DataSourceReader
 
 from backup_avro.record import Record, TimestampType
@@ -190,10 +193,39 @@ def test_wrong_options_are_told_before_any_job_runs(spark: SparkSession, tmp_pat
         load(spark, {"root": root, "pair": PAIR, "topics": "orders,users"}).count()
 
 
+MODES = ("simple", "extended", "codegen", "cost", "formatted")
+"""All that `explain` has."""
+
+
+def explained(spark: SparkSession, frame: DataFrame, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """All that Spark shows of a frame's plan: to who asks, in SQL, and, once it has run, on the pages of its UI."""
+    capsys.readouterr()
+    found = {}
+    for mode in MODES:
+        frame.explain(mode=mode)
+        found[mode] = capsys.readouterr().out
+    frame.createOrReplaceTempView("explained")
+    for words in ("explain", "explain extended", "explain formatted"):
+        [(found[words],)] = spark.sql(f"{words} select topic, max(offset) from explained group by topic").collect()
+    found["describe"] = str(spark.sql("describe extended explained").collect())
+    java: Any = frame._jdf  # as `explain` itself does
+    found["whole"] = java.queryExecution().toString()
+    found["analyzed"] = java.queryExecution().analyzed().treeString()
+    found["frame"] = repr(frame)
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    for number in range(executions.size()):
+        execution = executions.apply(number)
+        found[f"execution {number}"] = f"{execution.description()} {execution.physicalPlanDescription()}"
+    spark.catalog.dropTempView("explained")
+    return found
+
+
 def test_no_plan_shows_the_secret(
-    spark: SparkSession, bucket_root: str, s3: S3Server, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, bucket_root: str, s3: S3Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Not in explain, not in the error of a refused key."""
+    """Not in what explain says in any mode, nor in the plans that Spark keeps, nor in the error of a refused key."""
+    token = plain_canary("session token")
+    planted = {"secret": s3.key.secret_key, "wrong secret": plain_canary("wrong secret"), "token": token}
     options = {
         "root": bucket_root,
         "pair": PAIR,
@@ -201,14 +233,44 @@ def test_no_plan_shows_the_secret(
         "store.region": REGION,
         "store.addressing_style": "path",
         "store.access_key_id": s3.key.access_key,
-        "store.secret_access_key": "not-the-right-secret",
+        "store.secret_access_key": s3.key.secret_key,
     }
-    frame = load(spark, options)
+    settings = StoreSettings(
+        endpoint_url=s3.endpoint_url,
+        region=REGION,
+        addressing_style="path",
+        access_key_id=s3.key.access_key,
+        secret_access_key=s3.key.secret_key,
+    )
+    backup = Backup.claim(open_store(bucket_root, settings), topics=[TopicSpec("orders", 2)])
+    backup.commit(records("orders", 0, range(9)))
+    backup.complete()
+    for adaptive in ("true", "false"):
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+        try:
+            frame = latest_per_key(
+                load(spark, options).where("offset > 2").select("topic", "partition", "offset", "key")
+            )
+            assert frame.count() == 6
+            shown = explained(spark, frame, capfd)
+        finally:
+            spark.conf.unset("spark.sql.adaptive.enabled")
+        for name, text in shown.items():
+            assert appearances(text, planted) == [], name
+        for name in (*set(MODES) - {"codegen"}, "explain", "explain extended", "explain formatted", "whole"):
+            assert "kafka_backup" in shown[name], (name, "it is the plan of what is read", shown[name])
+        assert any("kafka_backup" in text for name, text in shown.items() if name.startswith("execution"))
+    assert "Generated code:" in shown["codegen"], "which a plan that adapts itself does not have before it runs"
+    leaking = load(spark, options).withColumn("leak", functions.lit(token))
+    leaks = {name for name, text in explained(spark, leaking, capfd).items() if appearances(text, planted)}
+    assert leaks >= {*MODES, "whole"} - {"codegen"}, "the search finds what there is to find"
+
+    refused = load(spark, {**options, "store.secret_access_key": planted["wrong secret"], "store.session_token": token})
     with pytest.raises(Exception, match="StoreDeniedError") as caught:
-        frame.count()
-    assert "not-the-right-secret" not in str(caught.value)
-    assert "not-the-right-secret" not in repr(frame)
-    assert "not-the-right-secret" not in capsys.readouterr().out
+        refused.count()
+    said = f"{caught.value} {caught.value!r} {refused!r} {''.join(traceback.format_exception(caught.value))}"
+    captured = capfd.readouterr()
+    assert appearances(said + captured.out + captured.err, planted) == []
 
 
 def test_sql_finds_the_latest_record_of_a_key(spark: SparkSession, tmp_path: Path) -> None:
