@@ -309,7 +309,7 @@ def test_a_pair_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str]) 
 
 @pytest.mark.spark
 def test_spark_shows_no_secret(scene: Scene, guarded: tuple[KafkaServer, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verifications, one whose tasks fail and one whose workers crash, a restore, an export, with Spark's log of events."""
+    """Verifications, one whose tasks fail and one whose workers crash, a restore, an export; Spark logs its events."""
     a = scene.start("a")
     scene.pair.wait("generation 1 is complete", lambda: a.said("complete", generation=1))
     assert a.terminate() == 0
