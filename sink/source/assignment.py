@@ -11,13 +11,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from sink.source.fetch_session import Ask, FetchSession
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 
 Event: TypeAlias = Fetched | AtHead | FetchFault
+
+_LEADERSHIP: Final = frozenset({FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED})
 
 
 def backoff(failures: int, *, first: float = 0.05, most: float = 2.0) -> float:
@@ -30,7 +32,7 @@ class Partition:
     """One assigned partition.
 
     `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
-    changes with each assign and seek: an answer to an older one is void. `end` and `high_watermark` are those last told
+    changes with each assign and seek: an answer to an older one is void; `life` is its value at the assign. `end` and `high_watermark` are those last told
     by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when whoever reads asked for it.
     """
 
@@ -39,6 +41,7 @@ class Partition:
     last_epoch: int
     serial: int
     topic_id: UUID | None
+    life: int = field(init=False)
     leader: int = -1
     leader_epoch: int = -1
     known_leader: int = -1
@@ -57,6 +60,10 @@ class Partition:
     suspect_since: float | None = None  # when the topic was first not found
     placed: int | None = None  # the broker whose session has it
     told: set[FaultKind] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Begin a life."""
+        self.life = self.serial
 
     @property
     def readable(self) -> bool:
@@ -163,7 +170,7 @@ class Assignment:
             event = waiting
             if tp is not None:
                 part = self.parts.get(tp)
-                if part is None or part.serial != serial:
+                if part is None or serial != (part.life if _is_leadership(event) else part.serial):
                     continue
                 if part.paused and isinstance(event, Fetched):
                     self.let_go(part)  # fetched again after resume
@@ -186,14 +193,20 @@ class Assignment:
         return bool(self._events)
 
     def add(self, event: Event, part: Partition | None = None) -> None:
-        """Have `event` handed out; it falls away if `part` is sought or unassigned before."""
-        self._events.append((None, 0, event) if part is None else (part.tp, part.serial, event))
+        """Have `event` handed out; it falls away if `part` is sought or unassigned before.
+
+        Who leads is told once, and true wherever the partition is read: that falls away only if it is unassigned.
+        """
+        if part is None:
+            self._events.append((None, 0, event))
+        else:
+            self._events.append((part.tp, part.life if _is_leadership(event) else part.serial, event))
 
     def tell(self, part: Partition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
         """Add a fault, once per incident."""
         if kind in part.told:
             return
-        if kind not in {FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED}:
+        if kind not in _LEADERSHIP:
             part.told.add(kind)
         self.add(
             FetchFault(
@@ -305,3 +318,7 @@ class Assignment:
     def want_metadata(self, at: float) -> None:
         """Have leaders looked up at `at` at the latest."""
         self.metadata_at = min(self.metadata_at, at)
+
+
+def _is_leadership(event: Event) -> bool:
+    return isinstance(event, FetchFault) and event.kind in _LEADERSHIP

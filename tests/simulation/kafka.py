@@ -259,20 +259,11 @@ class Source:
             returned = spot.leader == partition.leader and partition.epoch > spot.leader_epoch + 1
             if spot.leader != partition.leader or returned:
                 if spot.leader != -1:
-                    events.append(
-                        _fault(
-                            tp,
-                            FaultKind.LEADER_MOVED,
-                            now,
-                            spot.offset,
-                            old_leader=spot.leader,
-                            new_leader=partition.leader,
-                            old_epoch=spot.leader_epoch,
-                            new_epoch=partition.epoch,
-                        )
-                    )
+                    events.append(_fault(tp, FaultKind.LEADER_MOVED, now, spot.offset, **_leadership(spot, partition)))
                 spot.leader, spot.leader_epoch = partition.leader, partition.epoch
                 continue
+            if 0 <= spot.leader_epoch < partition.epoch:
+                events.append(_fault(tp, FaultKind.EPOCH_RAISED, now, spot.offset, **_leadership(spot, partition)))
             spot.leader_epoch = partition.epoch
             fault = self._check(tp, spot, partition, now)
             if fault is not None:
@@ -317,6 +308,15 @@ class Source:
 
 def _denied(topic: str) -> ClusterDeniedError:
     return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
+
+
+def _leadership(spot: _Spot, partition: Partition) -> dict[str, int]:
+    return {
+        "old_leader": spot.leader,
+        "new_leader": partition.leader,
+        "old_epoch": spot.leader_epoch,
+        "new_epoch": partition.epoch,
+    }
 
 
 def _fault(tp: TopicPartition, kind: FaultKind, now: float, offset: int, **more: int) -> FetchFault:

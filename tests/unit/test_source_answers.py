@@ -426,6 +426,21 @@ def test_a_leader_that_may_have_come_back_is_told() -> None:
     assert rig.part().end == -1
 
 
+def test_who_leads_is_told_wherever_it_is_read() -> None:
+    """It is told once: a seek before it was handed out must not lose it, as it does what was true of another place."""
+    rig = Rig()
+    rig.exchange(response(data(A), data(B), data(C)))
+    take_views(rig.assignment, [view((1, 4), (2, 4), (1, 3))], rig.now)
+    rig.assignment.tell(rig.part(), FaultKind.TRANSIENT, "of the old place", rig.now)
+    for tp in (A, B):
+        rig.assignment.seek(rig.part(tp), 7, 3)
+    told = [(event.kind, event.partition) for event in rig.assignment.take_events() if isinstance(event, FetchFault)]
+    assert told == [(FaultKind.EPOCH_RAISED, A.partition), (FaultKind.LEADER_MOVED, B.partition)]
+    take_views(rig.assignment, [view((1, 5), (2, 4), (1, 3))], rig.now)
+    rig.assignment.assign(A, 0, -1, None)
+    assert rig.assignment.take_events() == [], "an assignment of its own may be of another topic"
+
+
 @pytest.mark.parametrize(
     ("known", "first", "told"),
     [
