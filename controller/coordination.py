@@ -21,13 +21,13 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
-from backup_avro.head import Head, later
+from backup_avro.head import Head
 from controller import losses
 from controller.agreement import Terms, terms_in
-from controller.heads import head_in
+from controller.heads import Published
 from controller.log import redact
 from controller.observation import Activation, Peer, Twin
-from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
+from controller.remembered import INCARNATIONS, STRANGERS, Remembered, lean
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import TopicExistsError
@@ -88,7 +88,7 @@ class Bulletin:
         self._latest: Remembered[tuple[str, Event], CoordinationMessage] = Remembered(
             STRANGERS, kept=lambda key: key[0] in self._pair_of_two
         )
-        self._heads: Remembered[int, Head] = Remembered(HEADS)
+        self._heads = Published()
 
     def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
         """Note a message; `live` if it was written after this process began to read."""
@@ -98,9 +98,8 @@ class Bulletin:
         message = lean(message, of_pair=of_pair)
         with self._lock:
             self._latest.note((message.instance, message.event), message)
-            head = head_in(message) if of_pair else None
-            if head is not None:
-                self._heads.note(head.generation, later(self._heads.get(head.generation), head))
+            if of_pair:
+                self._heads.take(message)
             if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
                 activation = Activation(
                     request_id=message.request_id,
@@ -175,6 +174,11 @@ class Bulletin:
         """Return the last head of each generation that one of the two has published."""
         with self._lock:
             return tuple(self._heads)
+
+    def root_of(self, head: Head) -> str | None:
+        """Return the root under which whoever published this head stored, None if nobody said."""
+        with self._lock:
+            return self._heads.root_of(head)
 
     def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
         """Return the last message of each sender that is remembered and event, without positions."""

@@ -6,18 +6,24 @@ The topic is no authority. What it knows, and the bucket lacks, is shown and tol
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
-from backup_avro.head import Head
-from controller.remembered import HEADS
+from backup_avro.head import Head, later
+from controller.agreement import terms_in
+from controller.remembered import HEADS, Remembered
 
 #: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
 DETAIL: Final = "head_sha256"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LONGEST_ROOT: Final = 1000
+"""Characters of a root that are remembered."""
+_SHOWN: Final = 3
+"""Roots that a heartbeat names."""
 
 
 def details(state: Generation) -> dict[str, str]:
@@ -47,6 +53,73 @@ def missing(known: Iterable[Head], generations: Iterable[Generation], *, numbers
         return head.generation not in numbers if state is None else head.missing_in(state)
 
     return tuple(sorted(filter(lacks, known), key=lambda head: head.generation))
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A head, and the root under which whoever published it stored, None if nobody said."""
+
+    head: Head
+    root: str | None
+
+
+class Published:
+    """The last head of each generation that was published, of so many generations as heads are remembered of.
+
+    Beside it is the root under which its sender stored: only heartbeats say that, so it may come later than the head.
+    One from before somebody changed it is remembered too, for whoever has found that head missing.
+    """
+
+    def __init__(self) -> None:
+        self._said: Remembered[int, _Said] = Remembered(HEADS)
+        self._elsewhere: Remembered[int, _Said] = Remembered(HEADS)
+
+    def take(self, message: CoordinationMessage) -> None:
+        """Note a message of the pair."""
+        head = head_in(message)
+        if head is None:
+            return
+        terms, said = terms_in(message), self._said.get(head.generation)
+        root = None if terms is None else terms.root[:_LONGEST_ROOT]
+        if said is None or later(said.head, head) is head:
+            if said is not None and said.root not in {None, root}:
+                self._elsewhere.note(head.generation, said)
+            said = _Said(head, root)
+        elif said.head == head and said.root is None:
+            said = _Said(head, root)
+        self._said.note(head.generation, said)
+
+    def __iter__(self) -> Iterator[Head]:
+        return (said.head for said in self._said)
+
+    def root_of(self, head: Head) -> str | None:
+        """Return the root under which this very head was published, None if nobody said."""
+        remembered = (self._said.get(head.generation), self._elsewhere.get(head.generation))
+        return next((said.root for said in remembered if said is not None and said.head == head), None)
+
+
+def moved(head: Head, was: str, root: str) -> str:
+    """Say what became of a head that was published under `was`, and is looked for under `root`."""
+    return (
+        f"entry {head.seq} of generation {head.generation} was published by who stored under {was}, and is not under "
+        f"{root}: store.root was changed"
+    )
+
+
+def summary(lost: Iterable[Head], roots: Iterable[str]) -> dict[str, str]:
+    """Return what goes into the details of a heartbeat while heads are lost; `roots` are others they came from."""
+    named = ", ".join(f"{head.seq} of generation {head.generation}" for head in lost)
+    if not named:
+        return {}
+    under = ", ".join(islice(sorted(set(roots)), _SHOWN))
+    moved_from = f"; they were published by who stored under {under}" if under else ""
+    return {"rolled_back": f"entries that were published are not in the store: {named}{moved_from}"}
+
+
+MOVED_REMEDY: Final = (
+    "if that is a mistake, stop both instances and set store.root back; if it is meant, the old root keeps the last "
+    "backup. Either way delete the coordination topic, which remembers the other place, before both are started again"
+)
 
 
 class LostHeads:

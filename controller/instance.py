@@ -157,6 +157,7 @@ class Instance:
         self._backups = BackupPictures(parts.identity.instance)
         self._looked: dict[int, float] = {}
         self._heads = heads.LostHeads()
+        self._published_under: dict[int, str] = {}
         self._disputed: tuple[str, float] | None = None
         self._dispute: str | None = None
 
@@ -370,12 +371,23 @@ class Instance:
         """
         known, now = self._parts.bulletin.heads(), time.monotonic()
         for head in self._heads.look(known, view.generations, numbers=view.numbers, began=view.began_mono, now=now):
+            was, root = self._parts.bulletin.root_of(head), self._parts.store.url
+            what: dict[str, Any] = {"generation": head.generation, "entry": head.seq, "sha256": head.sha256}
+            if was is not None and was != root:
+                self._published_under[head.generation] = was
+                _LOG.error(
+                    "an entry that was published is not in the store: store.root was changed",
+                    **what,
+                    published_under=was,
+                    root=root,
+                    remedy=heads.MOVED_REMEDY,
+                )
+                continue
             _LOG.error(
-                "an entry that was published is not in the store: the bucket is in an older state",
-                generation=head.generation,
-                entry=head.seq,
-                sha256=head.sha256,
-                remedy="bring the newer state back from the bucket's versions or a replica; see docs/signing.md",
+                "an entry that was published is not in the store: the bucket is in an older state, or another one",
+                **what,
+                remedy="check store.root; bring the newer state back from the bucket's versions or a replica; see "
+                "docs/signing.md",
             )
         if not self._heads.settled:
             self._watch.hurry()
@@ -523,10 +535,7 @@ class Instance:
             details["store"] = self._watch.trouble
         if state is not None:
             details |= heads.details(state)
-        if self._heads.lost:
-            details["rolled_back"] = "entries that were published are not in the store: " + ", ".join(
-                f"{head.seq} of generation {head.generation}" for head in self._heads.lost
-            )
+        details |= heads.summary(self._heads.lost, self._published_under.values())
         if self._surveyor.trouble is not None:
             details["brokers"] = self._surveyor.trouble
         details |= losses.details(self._tasks.uncovered)
@@ -629,7 +638,7 @@ class Instance:
 
     def _stored_sight(self, view: StoreView, at: int) -> Sight:
         stored = stored_sight(self._config, view, at=at, root=self._parts.store.url, policy=self._policy)
-        return replace(stored, lost_heads=self._heads.lost)
+        return replace(stored, lost_heads=self._heads.lost, published_under=dict(self._published_under))
 
     def _pause(self) -> PauseStatus | None:
         view, now = self._watch.view, now_ms(self._parts.store)

@@ -114,6 +114,7 @@ def look(
         # They may have been published after the chains were read; an entry is stored before it is.
         chains = read_chains(reader)
     at = now_ms(store)
+    lost = missing(known, chains.generations, numbers=chains.numbers)
     return Sight(
         at=at,
         pair=config.pair,
@@ -130,7 +131,8 @@ def look(
         requests=() if answer.listener is None else answer.listener.requests(),
         brokers=answer.brokers,
         gaps=answer.gaps,
-        lost_heads=missing(known, chains.generations, numbers=chains.numbers),
+        lost_heads=lost,
+        published_under={} if answer.listener is None else answer.listener.roots(lost),
     )
 
 

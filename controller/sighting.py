@@ -13,12 +13,12 @@ from backup_avro import coverage
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
-from backup_avro.head import Head, later, longest
+from backup_avro.head import Head, longest
 from backup_avro.pause import Pause
 from backup_avro.release import Release
-from controller.heads import head_in
+from controller.heads import Published
 from controller.observation import Policy
-from controller.remembered import HEADS, INCARNATIONS, STRANGERS, Remembered, lean
+from controller.remembered import INCARNATIONS, STRANGERS, Remembered, lean
 from sink.chain.pins import Pin
 
 
@@ -47,16 +47,15 @@ class Listener:
         self._voices: Remembered[str, Voice] = Remembered(STRANGERS, kept=of_pair)
         self._former: Remembered[str, Remembered[str, str]] = Remembered(STRANGERS, kept=of_pair)
         self._requests: Remembered[str, CoordinationMessage] = Remembered(STRANGERS, kept=of_pair)
-        self._heads: dict[str, Remembered[int, Head]] = {name: Remembered(HEADS) for name in self._instances}
+        self._heads = {name: Published() for name in self._instances}
 
     def take(self, message: CoordinationMessage) -> None:
         """Note a message; whoever sent it."""
         message = lean(message, of_pair=message.instance in self._instances)
         if message.event is Event.ACTIVATE:
             self._requests.note(message.instance, message)
-        head, heads = head_in(message), self._heads.get(message.instance)
-        if head is not None and heads is not None:
-            heads.note(head.generation, later(heads.get(head.generation), head))
+        if message.instance in self._heads:
+            self._heads[message.instance].take(message)
         before = self._voices.get(message.instance)
         heartbeat = message if message.event is Event.PROGRESS else None
         twin_at = None
@@ -98,6 +97,15 @@ class Listener:
                 longest(known, head)
         return tuple(known.values())
 
+    def roots(self, heads: Iterable[Head]) -> dict[int, str]:
+        """Return under which root each of `heads` was published, by generation, as far as somebody said."""
+        found = {}
+        for head in heads:
+            root = next((root for one in self._heads.values() if (root := one.root_of(head)) is not None), None)
+            if root is not None:
+                found[head.generation] = root
+        return found
+
     def requests(self) -> tuple[CoordinationMessage, ...]:
         """Return the last ACTIVATE of each sender; instances remember no other."""
         return tuple(self._requests)
@@ -134,7 +142,8 @@ class Sight:
 
     `damaged` says of the other ones why they can't be read. `voices` and `brokers` are None if not asked or not
     answered; `gaps` then say why. `requests` are the last ACTIVATE of each sender. `pause` is the one in force.
-    `lost_heads` were published by the instances, and are not in the store.
+    `lost_heads` were published by the instances, and are not in the store; `published_under` says of generations of
+    theirs under which root that was.
     """
 
     at: int
@@ -153,6 +162,7 @@ class Sight:
     brokers: Brokers | None = None
     gaps: tuple[Gap, ...] = ()
     lost_heads: tuple[Head, ...] = ()
+    published_under: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def active(self) -> Generation | None:

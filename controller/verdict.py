@@ -10,7 +10,7 @@ from backup_avro import coverage, selection
 from backup_avro.chain import PartitionKey, iso
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
-from controller import agreement, losses
+from controller import agreement, heads, losses
 from controller.cli.output import duration
 from controller.sighting import Sight, Voice, stands_at
 from sink.track import CONFIRM_CEILING_S
@@ -114,6 +114,10 @@ def _damaged(seen: Sight) -> Iterator[Problem]:
 
 def _rolled_back(seen: Sight) -> Iterator[Problem]:
     for head in seen.lost_heads:
+        was = seen.published_under.get(head.generation)
+        if was is not None and was != seen.root:
+            yield Problem(fault=Fault.ROLLED_BACK, message=heads.moved(head, was, seen.root), remedy=heads.MOVED_REMEDY)
+            continue
         yield Problem(
             fault=Fault.ROLLED_BACK,
             message=f"entry {head.seq} of generation {head.generation} was published and is not in the store: the "

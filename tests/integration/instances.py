@@ -318,6 +318,12 @@ class Pair:
         self._reader.refresh()
         return self._reader.history()
 
+    def move(self, root: str) -> None:
+        """Look under another root from now on, as do all processes that are started; the store of before stays open."""
+        self.settings["store"]["root"] = root
+        self._store = None
+        self.forget()
+
     def forget(self) -> None:
         """Read chains from their start next time, as whoever has seen nothing of what was there before."""
         self._reader = None

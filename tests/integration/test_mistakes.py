@@ -19,6 +19,7 @@ from instances import Pair, PairMaker, store_section
 from skewed import skewed
 from test_failures import ERROR, REFUSED, UNCLEANED, assert_all_stored, assert_ends, write
 
+from backup_avro.errors import ExitCode
 from controller.decide import Reason
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import S3Server
@@ -180,6 +181,52 @@ def test_the_root_of_one_instance_is_another(kafka: KafkaServer, make_topic: Top
     write(kafka.bootstrap, topic, 50)
     assert_all_stored(pair, kafka.bootstrap, [topic])
     assert not b.said("the instances do not agree")
+
+
+@pytest.mark.slow
+def test_the_root_of_both_instances_is_another(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
+    """The pair begins anew there, and says that it was elsewhere; the old place is as it was, and is gone back to."""
+    topic = make_topic(config=UNCLEANED)
+    pair = new_pair([topic], groups={"enabled": False})
+    a, b = pair.start("a"), pair.start("b")
+    pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    for number in range(1, 6):  # the chain is longer than the new one will soon be
+        write(kafka.bootstrap, topic, 20)
+        pair.wait("it is stored", lambda least=20 * number: records_of(pair, 1) == least)
+    pair.wait("status is content", lambda: pair.status()["healthy"])
+    assert (a.terminate(), b.terminate()) == (0, 0)
+    store, was, elsewhere = pair.store, pair.root, f"{pair.root}-elsewhere"
+    before = {info.key: store.get(info.key) for info in store.list("")}
+
+    pair.move(elsewhere)
+    a, b = pair.start("a"), pair.start("b")
+    for instance in (a, b):
+        (line,) = pair.wait("it is told", lambda it=instance: it.said("store.root was changed"))
+        assert (line["published_under"], line["root"], line["generation"]) == (was, elsewhere, 1)
+        assert "delete the coordination topic" in line["remedy"]
+    pair.wait("a backup is there, too", lambda: pair.complete(1))
+    found = pair.wait("status says so", lambda: problem(pair, "rolled back"))
+    assert f"published by who stored under {was}, and is not under {elsewhere}: store.root was changed" in str(found)
+    said = pair.tandem("check")
+    assert (said.returncode, was in said.stdout, elsewhere in said.stdout) == (2, True, True), said.stdout
+    troubled = pair.wait("they say so themselves", lambda: problem(pair, "instance troubled"))
+    assert was in troubled["message"]
+    assert pair.tandem("wait", "--for", "steady", "--timeout", "3s").returncode == ExitCode.TIMED_OUT
+    assert (a.terminate(), b.terminate()) == (0, 0)
+    assert {info.key: store.get(info.key) for info in store.list("")} == before
+
+    pair.move(was)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    name = pair.settings["coordination"]["topic"]
+    admin.delete_topics([name])[name].result(30)
+    pair.wait("the coordination topic is gone", lambda: name not in admin.list_topics(timeout=30).topics)
+    a, b = pair.start("a"), pair.start("b")
+    write(kafka.bootstrap, topic, 20)
+    pair.wait("it goes on", lambda: records_of(pair, 1) == 120)
+    assert_all_stored(pair, kafka.bootstrap, [topic])
+    assert pair.tandem("wait", "--for", "complete", "--for", "steady", "--timeout", "40s").returncode == 0
+    assert not a.said("an entry that was published") + b.said("an entry that was published")
+    store.close()
 
 
 @pytest.mark.slow

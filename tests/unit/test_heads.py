@@ -13,12 +13,12 @@ from doubles import MemoryStore
 from sights import listening, message, sight
 
 from backup_avro import layout
-from backup_avro.coordination import CoordinationMessage
+from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.errors import ConfigError, DamagedError
 from backup_avro.fold import Generation
 from backup_avro.head import Head, RolledBackError, longest
 from backup_avro.signature import SignatureError, Signer
-from controller import heads
+from controller import agreement, heads
 from controller.cli.main import run
 from controller.coordination import Bulletin
 from controller.overview import overview
@@ -198,6 +198,61 @@ def test_what_the_store_lacks_of_what_was_published(store: MemoryStore) -> None:
     assert heads.missing([unknown, later], [state], numbers=[1]) == (later, unknown)
     assert heads.missing([another], [state], numbers=[1]) == (another,)
     assert heads.missing([unknown], [state], numbers=[1, 2]) == ()
+
+
+def test_what_was_published_under_another_root_names_both(store: MemoryStore) -> None:
+    """By the board and by a listener, whoever says the root first or last; also once the new place is further on."""
+    state = backup(store).writer.state
+    head = head_of(state)
+    old, new = (
+        agreement.details(agreement.Terms(root=root, origin=None, topics="t")) for root in ("s3://old/x", "s3://new/y")
+    )
+    heard = [published(state, event=Event.COMPLETE), published(state, details={**heads.details(state), **old})]
+    for messages in (heard, heard[::-1]):
+        board = Bulletin(pair=PAIR, me="a", peer="b", incarnation="mine")
+        for one in messages:
+            board.take(one, live=False, now_mono=0.0)
+        assert (board.heads(), board.root_of(head)) == ((head,), "s3://old/x")
+        assert board.root_of(replace(head, seq=4)) is None
+        assert listening(*messages).roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
+        # Another chain of that number, which is longer by now; what is missed is the head of before.
+        for details in ({}, new):
+            later = {"head_sha256": SHA, **details}
+            board.take(published(state, chain_seq=99, details=later), live=True, now_mono=1.0)
+        assert board.heads() == (Head(generation=1, seq=99, sha256=SHA),)
+        assert board.root_of(board.heads()[0]) == "s3://new/y"
+        assert board.root_of(head) == "s3://old/x"
+
+
+def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:
+    """With both roots and the two ways out. A head of this root, or of one that nobody named, is one put back."""
+    head = head_of(backup(store).writer.state)
+    seen = replace(sight(MemoryStore(), heard_s={"a": 1.0, "b": 1.0}), lost_heads=(head,))
+    [problem] = [
+        one for one in overview(replace(seen, published_under={1: "s3://old"})).problems if "s3://old" in str(one)
+    ]
+    assert problem.fault is Fault.ROLLED_BACK
+    assert problem.message == (
+        "entry 5 of generation 1 was published by who stored under s3://old, and is not under memory:///: store.root "
+        "was changed"
+    )
+    assert "set store.root back" in str(problem.remedy)
+    assert "delete the coordination topic" in str(problem.remedy)
+    for under in ({}, {1: seen.root}, {2: "s3://old"}):
+        [other] = [one for one in overview(replace(seen, published_under=under)).problems if one.fault is problem.fault]
+        assert "the bucket is in an older state, or it is another one" in other.message
+
+
+def test_what_a_heartbeat_says_of_lost_heads() -> None:
+    """Nothing without any; roots that are not this one, once each, a few at most."""
+    lost = [Head(generation=number, seq=5, sha256=SHA) for number in (1, 2)]
+    said = "entries that were published are not in the store: 5 of generation 1, 5 of generation 2"
+    assert heads.summary([], ["s3://x"]) == {}
+    assert heads.summary(lost, []) == {"rolled_back": said}
+    roots = ["s3://b", "s3://a", "s3://b", "s3://d", "s3://c"]
+    assert heads.summary(lost, roots) == {
+        "rolled_back": f"{said}; they were published by who stored under s3://a, s3://b, s3://c"
+    }
 
 
 def test_status_names_a_bucket_that_was_put_back(store: MemoryStore) -> None:
