@@ -256,15 +256,9 @@ class Source:
             spot.shut = shut
             if partition is None or shut is not None:
                 continue
-            returned = spot.leader == partition.leader and partition.epoch > spot.leader_epoch + 1
-            if spot.leader != partition.leader or returned:
-                if spot.leader != -1:
-                    events.append(_fault(tp, FaultKind.LEADER_MOVED, now, spot.offset, **_leadership(spot, partition)))
-                spot.leader, spot.leader_epoch = partition.leader, partition.epoch
+            moved = _led_by(tp, spot, partition, now, events)
+            if moved:
                 continue
-            if 0 <= spot.leader_epoch < partition.epoch:
-                events.append(_fault(tp, FaultKind.EPOCH_RAISED, now, spot.offset, **_leadership(spot, partition)))
-            spot.leader_epoch = partition.epoch
             fault = self._check(tp, spot, partition, now)
             if fault is not None:
                 spot.resting = True
@@ -310,13 +304,17 @@ def _denied(topic: str) -> ClusterDeniedError:
     return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
 
 
-def _leadership(spot: _Spot, partition: Partition) -> dict[str, int]:
-    return {
-        "old_leader": spot.leader,
-        "new_leader": partition.leader,
-        "old_epoch": spot.leader_epoch,
-        "new_epoch": partition.epoch,
-    }
+def _led_by(tp: TopicPartition, spot: _Spot, partition: Partition, now: float, events: list[Event]) -> bool:
+    """Take in who leads, and tell if that is news; return whether another one leads, or may have in between."""
+    returned = spot.leader == partition.leader and partition.epoch > spot.leader_epoch + 1
+    moved = spot.leader != partition.leader or returned
+    if spot.leader != -1 and (moved or 0 <= spot.leader_epoch < partition.epoch):
+        kind = FaultKind.LEADER_MOVED if moved else FaultKind.EPOCH_RAISED
+        before = {"old_leader": spot.leader, "old_epoch": spot.leader_epoch}
+        after = {"new_leader": partition.leader, "new_epoch": partition.epoch}
+        events.append(_fault(tp, kind, now, spot.offset, **before, **after))
+    spot.leader, spot.leader_epoch = partition.leader, partition.epoch
+    return moved
 
 
 def _fault(tp: TopicPartition, kind: FaultKind, now: float, offset: int, **more: int) -> FetchFault:
