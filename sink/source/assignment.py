@@ -33,7 +33,8 @@ class Partition:
 
     `offset` is the next one to read, `last_epoch` the leader epoch of the record before it (-1: not known). `serial`
     changes with each assign and seek: an answer to an older one is void; `life` is its value at the assign. `end` and
-    `high_watermark` are those last told by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when whoever reads asked for it.
+    `high_watermark` are those last told by `leader` (-1: nothing told yet). `known_leader` led, in `known_epoch`, when
+    whoever reads asked for it.
     """
 
     tp: TopicPartition
