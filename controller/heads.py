@@ -5,12 +5,12 @@ The topic is no authority. What it knows, and the bucket lacks, is shown and tol
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+from backup_avro.chain import is_sha256_hex
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.head import Head, later
@@ -19,7 +19,6 @@ from controller.remembered import HEADS, Remembered
 
 #: Under this name the details of a message hold the SHA-256 of chain entry `chain_seq`. Older releases pass it by.
 DETAIL: Final = "head_sha256"
-_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _LONGEST_ROOT: Final = 1000
 """Characters of a root that are remembered."""
 _SHOWN: Final = 3
@@ -34,7 +33,7 @@ def details(state: Generation) -> dict[str, str]:
 def head_in(message: CoordinationMessage) -> Head | None:
     """Return the head that a message publishes, None if there is none."""
     sha256 = message.details.get(DETAIL, "")
-    if message.generation is None or message.chain_seq is None or not _SHA256.fullmatch(sha256):
+    if message.generation is None or message.chain_seq is None or not is_sha256_hex(sha256):
         return None
     if message.generation < 1 or message.chain_seq < 0:
         return None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+from backup_avro.chain import is_sha256_hex
 from backup_avro.connector import place_of
 from backup_avro.errors import ConfigError
 from backup_avro.integers import is_int64
@@ -20,7 +20,6 @@ from spark_jobs.connector_files import File, Listed
 
 _KIND: Final = "tandem index of a connector's files"
 _VERSION: Final = 1
-_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _COLUMNS: Final = tuple(field.name for field in fields(File) if field.name not in {"listed", "findings"})
 
 
@@ -81,7 +80,6 @@ def _file(line: str) -> File:
 
 def _is_sound(columns: Mapping[str, Any], size: int) -> bool:
     """Whether that can be true of a file of this size in which nothing is wrong. Plans are made of it unseen."""
-    sha256 = columns["sha256"]
     if not all(is_int64(value) for name, value in columns.items() if name != "sha256"):
         return False
     records, start = columns["records"], columns["start"]
@@ -91,4 +89,4 @@ def _is_sound(columns: Mapping[str, Any], size: int) -> bool:
         return False
     first, last = columns["first"], columns["last"]
     within = 0 <= first <= last and records <= last - first + 1 if records else first == last == -1
-    return within and isinstance(sha256, str) and _SHA256.fullmatch(sha256) is not None
+    return within and is_sha256_hex(columns["sha256"])

@@ -22,9 +22,10 @@ from backup_avro.chain import (
     Topic,
     sha256_hex,
 )
-from backup_avro.chain_json import encode_claim, encode_entry
+from backup_avro.chain_json import decode_entry, encode_claim, encode_entry
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
+from backup_avro.snapshot import dump_state
 
 PAIR = "shop"
 CLUSTER = "cluster-1"
@@ -155,6 +156,16 @@ class Chain:
     def complete(self) -> Chain:
         """Append COMPLETE."""
         return self.append(Kind.COMPLETE)
+
+    def snapshot(self, **changes: Any) -> Entry:
+        """The next entry as a SNAPSHOT of the state, with `changes` to its fields; it is not appended."""
+        fields = {"snapshot": self.state.seq + 1, "folded": dump_state(self.state)}
+        return self.entry(Kind.SNAPSHOT, **(fields | changes))
+
+    def begun(self, entry: Entry) -> Generation:
+        """The state of whoever begins with a SNAPSHOT as it is stored. DamagedError names `x`."""
+        data = encode_entry(entry)
+        return Generation.from_snapshot(self.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
 
     def seal(self) -> Chain:
         """Append SEALED."""

@@ -328,6 +328,11 @@ class Entry:
     folded: JsonObject | None = None
 
 
+def is_sha256_hex(value: object) -> bool:
+    """Whether a value from outside is what `sha256_hex` may return."""
+    return isinstance(value, str) and _SHA256_HEX.fullmatch(value) is not None
+
+
 def sha256_hex(data: bytes | bytearray | memoryview) -> str:
     """Return the SHA-256 of `data` in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -338,6 +343,7 @@ def iso(at: int) -> str:
     return f"{datetime.fromtimestamp(at // 1000, UTC).isoformat()[:-6]}.{at % 1000:03d}Z"
 
 
+_SHA256_HEX: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WRITTEN: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 
 

@@ -466,7 +466,7 @@ def _take_in_doubt(
             taken.go_on(state, parts[state.number], tails[state.number], why)
             break
     # Of what was cut off only what the log kept; whoever was taken has no more.
-    kept = {g.number: min(tails[g.number], _kept(g, key)) for g in tainted}
+    kept = {g.number: _kept(g, key, tails[g.number]) for g in tainted}
     for state in sorted(tainted, key=lambda g: (not _goes_on(g, taken), -kept[g.number])):
         reason, reach = state.taints[key].reason, kept[state.number]
         if reach <= taken.end or state.positions[key].epoch < taken.epoch:
@@ -482,10 +482,10 @@ def _take_in_doubt(
             )
 
 
-def _kept(state: Generation, key: PartitionKey) -> int:
-    """Return up to where the log has what a tainted generation read, as far as is known."""
+def _kept(state: Generation, key: PartitionKey, reach: int) -> int:
+    """Return up to where the log has what a tainted generation read up to `reach`, as far as is known."""
     cut_at = state.taints[key].cut_at
-    return state.positions[key].offset if cut_at is None else cut_at
+    return reach if cut_at is None else min(reach, cut_at)
 
 
 def _follows(state: Generation, taken: _Taken) -> bool:

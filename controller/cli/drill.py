@@ -134,11 +134,12 @@ def _size(plan: RestorePlan) -> int:
 def _what(plan: RestorePlan | None, options: Options) -> str:
     from backup_avro.chain import sha256_hex  # noqa: PLC0415 - loaded when the command runs, not for --help
     from backup_avro.chain_json import canonical  # noqa: PLC0415 - likewise
+    from controller.verdict import some  # noqa: PLC0415 - likewise
 
     names = options.topics or ()
-    which = ", ".join(names[:_NAMED]) if names else "all topics"
+    which = some(names, _NAMED) or "all topics"
     if len(names) > _NAMED:  # what a drill found is settled by one of the same topics
-        which += f" and {len(names) - _NAMED} more ({sha256_hex(canonical(sorted(names)))[:8]})"
+        which += f" ({sha256_hex(canonical(sorted(names)))[:8]})"
     if options.generation is not None:
         which += f" from generation {options.generation}"
     return which if plan is None or plan.as_of is None else f"{which} as of {plan.as_of}"

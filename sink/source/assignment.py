@@ -171,7 +171,7 @@ class Assignment:
             event = waiting
             if tp is not None:
                 part = self.parts.get(tp)
-                if part is None or serial != (part.life if _is_leadership(event) else part.serial):
+                if part is None or serial != _valid_for(part, event):
                     continue
                 if part.paused and isinstance(event, Fetched):
                     self.let_go(part)  # fetched again after resume
@@ -198,10 +198,7 @@ class Assignment:
 
         Who leads is told once, and true wherever the partition is read: that falls away only if it is unassigned.
         """
-        if part is None:
-            self._events.append((None, 0, event))
-        else:
-            self._events.append((part.tp, part.life if _is_leadership(event) else part.serial, event))
+        self._events.append((None, 0, event) if part is None else (part.tp, _valid_for(part, event), event))
 
     def tell(self, part: Partition, kind: FaultKind, detail: str, now: float, **more: Any) -> None:  # noqa: ANN401 - fields of FetchFault
         """Add a fault, once per incident."""
@@ -321,5 +318,6 @@ class Assignment:
         self.metadata_at = min(self.metadata_at, at)
 
 
-def _is_leadership(event: Event) -> bool:
-    return isinstance(event, FetchFault) and event.kind in _LEADERSHIP
+def _valid_for(part: Partition, event: Event) -> int:
+    """Return the number of the partition that an event is true for: when it is another one, the event is void."""
+    return part.life if isinstance(event, FetchFault) and event.kind in _LEADERSHIP else part.serial

@@ -62,6 +62,13 @@ def store_section(root: str, server: S3Server, *, endpoint_url: str | None = Non
     }
 
 
+def store_settings(server: S3Server, **more: Any) -> StoreSettings:
+    """How a test reaches any root on a sandbox's S3 server; `more` are other settings."""
+    section = store_section("", server)
+    del section["root"]
+    return StoreSettings(**section, **more)
+
+
 class Instance:
     """One process of `tandem run`; its log is JSON lines."""
 

@@ -19,12 +19,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from instances import store_settings
 
 from backup_avro import layout
 from backup_avro.coordination import CoordinationMessage, Event, encode, message_key
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
-from sink.object_store import StoreSettings, open_store
+from sink.object_store import open_store
 
 pytestmark = pytest.mark.integration
 
@@ -426,13 +427,7 @@ def test_repair_asks_for_a_new_generation(running: Pair, s3: S3Server) -> None:
     document = json.loads(clean.stdout)
     assert (document["clean"], document["counts"], document["repair"]["asked"]) == (True, {}, False)
     assert sum(part["keys"] for part in document["partitions"]) >= 500
-    settings = StoreSettings(
-        endpoint_url=s3.endpoint_url,
-        region=REGION,
-        addressing_style="path",
-        access_key_id=s3.key.access_key,
-        secret_access_key=s3.key.secret_key,
-    )
+    settings = store_settings(s3)
     store = open_store(f"s3://{s3.bucket}/{running.name}", settings)
     instance = before["generations"][0]["instance"]
     victim = next(info.key for info in store.list(layout.data_prefix(running.name, instance, number)))

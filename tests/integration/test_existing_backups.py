@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from instances import store_section
+from instances import store_section, store_settings
 from old_files import avro, pair_key, put, row, rows, sink_key, today
 from sessions import kill_session
 from test_restore import read_all, rows_of
@@ -23,7 +23,7 @@ from backup_avro.errors import ExitCode
 from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import S3Server
-from sink.object_store import ObjectStore, StoreSettings, open_store
+from sink.object_store import ObjectStore, open_store
 from sink.source.cluster import ClusterAdmin
 from spark_jobs.partitioner import Partitioner, chooser
 
@@ -69,8 +69,7 @@ def in_s3(tmp_path: Path, bucket_root: str, kafka: KafkaServer, s3: S3Server) ->
     file = tmp_path / "tandem.yaml"
     document = {"pair": "new", "topics": {"include": ["x"]}, "kafka": {"bootstrap.servers": kafka.bootstrap}}
     file.write_text(yaml.safe_dump({**document, "store": section}))
-    settings = StoreSettings(**{name: value for name, value in section.items() if name != "root"})
-    return file, open_store(bucket_root, settings)
+    return file, open_store(bucket_root, store_settings(s3))
 
 
 @pytest.mark.usefixtures("spark")

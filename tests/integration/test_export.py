@@ -15,14 +15,15 @@ import pytest
 import yaml
 from build_backup import PAIR, Backup, TopicSpec, records
 from canaries import appearances, in_files, plain_canary
-from instances import store_section
+from instances import store_section, store_settings
+from kept_plans import kept_plans
 
 from backup_avro.errors import ExitCode
 from backup_avro.record import Record, TimestampType
 from controller.cli.main import run
 from controller.sandbox.s3 import S3Server
 from sink.encryption.settings import EncryptionSettings
-from sink.object_store import StoreSettings, open_store
+from sink.object_store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,8 +111,7 @@ def test_no_secret_is_in_what_an_export_says_and_writes(
     out.mkdir()
     (kept / "key").write_text(planted["key"])
     section = store_section(bucket_root, s3)
-    given = {**section, "encryption": EncryptionSettings(key_file=str(kept / "key"))}
-    store = open_store(bucket_root, StoreSettings(**{name: value for name, value in given.items() if name != "root"}))
+    store = open_store(bucket_root, store_settings(s3, encryption=EncryptionSettings(key_file=str(kept / "key"))))
     backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
     entry = backup.commit(records("orders", 0, range(30), keys=7))
     backup.complete()
@@ -133,8 +133,7 @@ def test_no_secret_is_in_what_an_export_says_and_writes(
         """Search all that was said since, and all that is there now."""
         captured = capfd.readouterr()
         assert says in captured.out + captured.err
-        executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-        plans = [executions.apply(number).physicalPlanDescription() for number in range(executions.size())]
+        plans = kept_plans(spark)
         assert any("kafka_backup" in plan for plan in plans)
         for text in (captured.out, captured.err, *plans):
             assert appearances(text, planted) == []

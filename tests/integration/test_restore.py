@@ -15,13 +15,14 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from instances import store_settings
 
 from backup_avro.chain import Kind, iso
 from backup_avro.errors import ExitCode, RefusedError
 from backup_avro.record import Record, TimestampType
 from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
-from controller.sandbox.s3 import REGION, S3Server
+from controller.sandbox.s3 import S3Server
 from sink.chain import pins
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
@@ -676,13 +677,7 @@ def test_the_command(
 
 def test_from_s3(case: Case, s3: S3Server, bucket_root: str, topic_name: str) -> None:
     """The same from an S3 server, with credentials that travel to the workers."""
-    settings = StoreSettings(
-        endpoint_url=s3.endpoint_url,
-        region=REGION,
-        addressing_style="path",
-        access_key_id=s3.key.access_key,
-        secret_access_key=s3.key.secret_key,
-    )
+    settings = store_settings(s3)
     case.root, case.settings = bucket_root, settings
     case.store = open_store(bucket_root, settings)
     _backup(case, topic_name, partitions=2)

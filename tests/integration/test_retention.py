@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from instances import store_settings
 
 from backup_avro import layout
 from backup_avro.chain import Kind
@@ -47,14 +48,7 @@ def address(request: pytest.FixtureRequest) -> StoreAddress:
         return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreSettings())
     root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
     assert isinstance(server, S3Server)
-    settings = StoreSettings(
-        endpoint_url=server.endpoint_url,
-        region=REGION,
-        addressing_style="path",
-        access_key_id=server.key.access_key,
-        secret_access_key=server.key.secret_key,
-    )
-    return StoreAddress(root=root, settings=settings)
+    return StoreAddress(root=root, settings=store_settings(server))
 
 
 @pytest.fixture

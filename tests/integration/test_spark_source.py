@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from canaries import appearances, plain_canary
+from instances import store_section, store_settings
+from kept_plans import kept_plans
 from pyspark.sql import functions
 from pyspark.sql.datasource import DataSourceReader
 
 from backup_avro.record import Record, TimestampType
-from controller.sandbox.s3 import REGION, S3Server
-from sink.object_store import ObjectStore, StoreSettings, open_store
+from controller.sandbox.s3 import S3Server
+from sink.object_store import ObjectStore, open_store
 from spark_jobs.latest import latest_per_key
 
 if TYPE_CHECKING:
@@ -51,15 +53,14 @@ def place(request: pytest.FixtureRequest) -> tuple[ObjectStore, dict[str, str]]:
         return open_store(root), {"root": root, "pair": PAIR}
     root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
     assert isinstance(server, S3Server)
-    settings = {
-        "endpoint_url": server.endpoint_url,
-        "region": REGION,
-        "addressing_style": "path",
-        "access_key_id": server.key.access_key,
-        "secret_access_key": server.key.secret_key,
-    }
-    options = {"root": root, "pair": PAIR} | {f"store.{name}": value for name, value in settings.items()}
-    return open_store(root, StoreSettings(**settings)), options  # type: ignore[arg-type]  # named by the keys
+    return in_s3(root, server)
+
+
+def in_s3(root: str, server: S3Server) -> tuple[ObjectStore, dict[str, str]]:
+    """A store on a server, and the options that lead Spark to it."""
+    section = store_section(root, server)
+    options = {name if name == "root" else f"store.{name}": value for name, value in section.items()}
+    return open_store(root, store_settings(server)), {"pair": PAIR} | options
 
 
 def load(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -212,10 +213,7 @@ def explained(spark: SparkSession, frame: DataFrame, capsys: pytest.CaptureFixtu
     found["whole"] = java.queryExecution().toString()
     found["analyzed"] = java.queryExecution().analyzed().treeString()
     found["frame"] = repr(frame)
-    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
-    for number in range(executions.size()):
-        execution = executions.apply(number)
-        found[f"execution {number}"] = f"{execution.description()} {execution.physicalPlanDescription()}"
+    found |= {f"execution {number}": text for number, text in enumerate(kept_plans(spark))}
     spark.catalog.dropTempView("explained")
     return found
 
@@ -226,23 +224,8 @@ def test_no_plan_shows_the_secret(
     """Not in what explain says in any mode, nor in the plans that Spark keeps, nor in the error of a refused key."""
     token = plain_canary("session token")
     planted = {"secret": s3.key.secret_key, "wrong secret": plain_canary("wrong secret"), "token": token}
-    options = {
-        "root": bucket_root,
-        "pair": PAIR,
-        "store.endpoint_url": s3.endpoint_url,
-        "store.region": REGION,
-        "store.addressing_style": "path",
-        "store.access_key_id": s3.key.access_key,
-        "store.secret_access_key": s3.key.secret_key,
-    }
-    settings = StoreSettings(
-        endpoint_url=s3.endpoint_url,
-        region=REGION,
-        addressing_style="path",
-        access_key_id=s3.key.access_key,
-        secret_access_key=s3.key.secret_key,
-    )
-    backup = Backup.claim(open_store(bucket_root, settings), topics=[TopicSpec("orders", 2)])
+    store, options = in_s3(bucket_root, s3)
+    backup = Backup.claim(store, topics=[TopicSpec("orders", 2)])
     backup.commit(records("orders", 0, range(9)))
     backup.complete()
     for adaptive in ("true", "false"):

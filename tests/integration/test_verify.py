@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from instances import store_settings
 
 from backup_avro import layout
 from backup_avro.errors import ConfigError, RefusedError
 from controller.cli.main import run
-from controller.sandbox.s3 import REGION, S3Server
+from controller.sandbox.s3 import S3Server
 from sink.chain import pins
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from spark_jobs.read import StoreAddress
@@ -48,14 +49,7 @@ def address(request: pytest.FixtureRequest) -> StoreAddress:
         return StoreAddress(root=request.getfixturevalue("tmp_path").as_uri(), settings=StoreSettings())
     root, server = request.getfixturevalue("bucket_root"), request.getfixturevalue("s3")
     assert isinstance(server, S3Server)
-    settings = StoreSettings(
-        endpoint_url=server.endpoint_url,
-        region=REGION,
-        addressing_style="path",
-        access_key_id=server.key.access_key,
-        secret_access_key=server.key.secret_key,
-    )
-    return StoreAddress(root=root, settings=settings)
+    return StoreAddress(root=root, settings=store_settings(server))
 
 
 def test_a_sound_backup_is_clean(spark: SparkSession, address: StoreAddress) -> None:

@@ -256,8 +256,7 @@ class Source:
             spot.shut = shut
             if partition is None or shut is not None:
                 continue
-            moved = _led_by(tp, spot, partition, now, events)
-            if moved:
+            if _led_by(tp, spot, partition, now, events):
                 continue
             fault = self._check(tp, spot, partition, now)
             if fault is not None:

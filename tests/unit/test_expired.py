@@ -11,9 +11,9 @@ from chains import Chain, key, part, position
 from doubles import MemoryStore
 
 from backup_avro.chain import Base, Entry, Expired, Horizon, Kind, PartitionKey, iso, sha256_hex
-from backup_avro.chain_json import decode_entry, encode_entry
+from backup_avro.chain_json import encode_entry
 from backup_avro.errors import DamagedError
-from backup_avro.fold import ChainError, Generation
+from backup_avro.fold import ChainError
 from backup_avro.snapshot import dump_state
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -66,33 +66,22 @@ def test_what_was_put_in_another_place_or_swept_has_not_expired() -> None:
     assert (chain.state.expired, void.state.expired) == ({}, {})
 
 
-def _snapshot(chain: Chain, **changes: object) -> Entry:
-    seq = chain.state.seq + 1
-    entry = chain.entry(Kind.SNAPSHOT, snapshot=seq, folded=dump_state(chain.state))
-    return replace(entry, **changes)  # type: ignore[arg-type]  # the caller names fields
-
-
-def _begun(chain: Chain, entry: Entry) -> Generation:
-    data = encode_entry(entry)
-    return Generation.from_snapshot(chain.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
-
-
 def test_who_begins_with_a_snapshot_knows_it() -> None:
     """It is part of the state; one that says something else breaks the chain."""
     chain = _chain()
     chain.append(Kind.REWRITE, replaced=tuple(_names(chain)[:2]))
-    entry = _snapshot(chain)
+    entry = chain.snapshot()
     folded = entry.folded or {}
     lies = {**folded, "expired": {"offsets": {K.topic_id: {"0": 9}}, "seqs": {K.topic_id: {"0": chain.state.seq}}}}
     for wrong in (lies, {**folded, "expired": {}}):
         with pytest.raises(ChainError, match="add up to"):
             chain.put(replace(entry, folded=wrong))
     chain.put(entry)
-    assert _begun(chain, entry) == chain.state
+    assert chain.begun(entry) == chain.state
     assert chain.state.expired == {K: Expired(10, entry.seq - 1)}
     halves = {**folded, "expired": {"offsets": {K.topic_id: {"0": 10}}, "seqs": {}}}
     with pytest.raises(DamagedError, match="not said of the same partitions"):
-        _begun(chain, replace(entry, folded=halves))
+        chain.begun(replace(entry, folded=halves))
     negative = {K.topic_id: {"0": -1}}
     for wrong, said in (
         ({"offsets": {}}, "x: expired: field seqs is missing"),
@@ -100,7 +89,7 @@ def test_who_begins_with_a_snapshot_knows_it() -> None:
         ({"offsets": {}, "seqs": negative}, "^x: "),
     ):
         with pytest.raises(DamagedError, match=said):
-            _begun(chain, replace(entry, folded={**folded, "expired": wrong}))
+            chain.begun(replace(entry, folded={**folded, "expired": wrong}))
 
 
 def test_a_snapshot_of_the_first_releases() -> None:
@@ -109,9 +98,9 @@ def test_a_snapshot_of_the_first_releases() -> None:
     first, second, _ = _names(chain)
     chain.append(Kind.REWRITE, replaced=(first,))
     old = {name: value for name, value in dump_state(chain.state).items() if name != "expired"}
-    entry = _snapshot(chain, folded=old)
+    entry = chain.snapshot(folded=old)
     chain.put(entry)
-    late = _begun(chain, entry)
+    late = chain.begun(entry)
     assert late == chain.state
     assert chain.state.expired == {}
     following = chain.entry(Kind.REWRITE, replaced=(second,), snapshot=entry.seq)

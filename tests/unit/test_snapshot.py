@@ -60,25 +60,13 @@ def long(objects: int) -> Chain:
     return chain
 
 
-def snapshot(chain: Chain, **changes: Any) -> Entry:
-    """The next entry as a SNAPSHOT."""
-    seq = chain.state.seq + 1
-    return replace(chain.entry(Kind.SNAPSHOT, snapshot=seq, folded=dump_state(chain.state)), **changes)
-
-
-def begun(chain: Chain, entry: Entry) -> Generation:
-    """The state of whoever begins with the entry as it is stored."""
-    data = encode_entry(entry)
-    return Generation.from_snapshot(chain.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
-
-
 def test_beginning_with_a_snapshot() -> None:
     """The same as reading on through it, and the same after what follows."""
     chain = rich()
-    entry = snapshot(chain)
+    entry = chain.snapshot()
     heads = {of: chain.state.head_at(of) for of in (K, U)}
     chain.put(entry)
-    late = begun(chain, entry)
+    late = chain.begun(entry)
     assert late == chain.state
     assert (late.horizon_seq, late.horizons, late.fence) == (chain.state.completed_seq, {K: 11}, entry.seq - 1)
     assert {of: late.head_at(of) for of in (K, U)} == heads == {K: 40, U: 40}
@@ -93,9 +81,9 @@ def test_beginning_with_a_snapshot() -> None:
 def test_an_earlier_one_can_be_found() -> None:
     """Each names the one before, for whoever wants to know what was then."""
     chain = rich()
-    first = snapshot(chain)
-    second = snapshot(chain.put(first))
-    assert begun(chain.put(second), second).earlier_snapshot == first.seq
+    first = chain.snapshot()
+    second = chain.put(first).snapshot()
+    assert chain.put(second).begun(second).earlier_snapshot == first.seq
 
 
 @pytest.mark.parametrize(
@@ -113,7 +101,7 @@ def test_what_is_no_snapshot(changes: dict[str, Any], problem: str) -> None:
     chain = rich()
     before = replace(chain.state)
     with pytest.raises(ChainError, match=problem):
-        chain.put(snapshot(chain, **changes))
+        chain.put(chain.snapshot(**changes))
     assert chain.state == before
 
 
@@ -129,19 +117,19 @@ def test_other_entries_name_the_latest_one() -> None:
 @pytest.mark.parametrize("field", sorted(dump_state(rich().state)))
 def test_a_damaged_state(field: str) -> None:
     """A field that is missing or of another kind is named; one too many was written by a newer release."""
-    entry = snapshot(rich())
+    entry = rich().snapshot()
     assert entry.folded is not None
     for folded in ({k: v for k, v in entry.folded.items() if k != field}, entry.folded | {field: "x"}):
         if field in {"completed", "fence", "horizon", "through"} and field not in folded:
             continue
         with pytest.raises(DamagedError, match="x"):
-            begun(rich(), replace(entry, folded=folded))
+            rich().begun(replace(entry, folded=folded))
     with pytest.raises(DamagedError, match="unknown field"):
-        begun(rich(), replace(entry, folded=entry.folded | {"zz": 1}))
+        rich().begun(replace(entry, folded=entry.folded | {"zz": 1}))
     with pytest.raises(DamagedError, match="is no moment"):
-        begun(rich(), replace(entry, folded=entry.folded | {"moments": [[1, 2, "NEVER"]]}))
+        rich().begun(replace(entry, folded=entry.folded | {"moments": [[1, 2, "NEVER"]]}))
     with pytest.raises(DamagedError, match="no SNAPSHOT"):
-        begun(rich(), replace(entry, kind=Kind.CONFIRM))
+        rich().begun(replace(entry, kind=Kind.CONFIRM))
 
 
 @pytest.mark.parametrize(
@@ -168,10 +156,10 @@ def test_a_damaged_state(field: str) -> None:
 )
 def test_damage_deep_in_a_state_names_the_entry(field: str, junk: object) -> None:
     """Whoever reads the error has to find the object in the bucket."""
-    entry = snapshot(rich())
+    entry = rich().snapshot()
     assert entry.folded is not None
     with pytest.raises(DamagedError, match=r"^x\b"):
-        begun(rich(), replace(entry, folded=entry.folded | {field: junk}))
+        rich().begun(replace(entry, folded=entry.folded | {field: junk}))
 
 
 def _elsewhere(folded: JsonObject) -> JsonObject:
@@ -222,12 +210,12 @@ def _part(**changes: Any) -> Callable[[JsonObject], JsonObject]:
 def test_a_state_to_which_no_chain_adds_up(change: Callable[[JsonObject], JsonObject], problem: str) -> None:
     """Whoever begins with it knows no better, and may delete what it says was replaced: none of it lies elsewhere."""
     chain = rich()
-    entry = snapshot(chain)
+    entry = chain.snapshot()
     assert entry.seq == 10
     assert entry.folded is not None
-    begun(chain, entry)
+    chain.begun(entry)
     with pytest.raises(DamagedError, match=problem) as caught:
-        begun(chain, replace(entry, folded=change(entry.folded)))
+        chain.begun(replace(entry, folded=change(entry.folded)))
     assert str(caught.value).startswith("x: ")
 
 
@@ -361,7 +349,7 @@ def test_one_that_is_too_large_is_not_built(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_has_room_is_not_refused() -> None:
     """What is estimated is never more than there is, and of a state of many objects nearly all of it."""
     for chain, least in ((Chain().open(), 0.0), (rich(), 0.3), (long(200), 0.95)):
-        data = encode_entry(snapshot(chain))
+        data = encode_entry(chain.snapshot())
         items = list(items_of(chain.state))
         for found, there in (
             (sum(len(item) + 1 for item in items), len(data)),
@@ -375,7 +363,7 @@ def test_what_has_room_is_not_refused() -> None:
 def test_a_state_is_written_in_pieces_as_it_would_be_at_once() -> None:
     """The bytes are the canonical ones, whatever is empty."""
     for chain in (Chain().open(), rich(), long(2)):
-        data = encode_entry(snapshot(chain))
+        data = encode_entry(chain.snapshot())
         assert data == canonical(json.loads(data))
 
 
@@ -386,7 +374,7 @@ def test_a_state_with_other_objects_is_none(objects: object) -> None:
     folded = dump_state(chain.state)
     folded["objects"] = [*folded["objects"], folded["objects"][0]] if objects == "all" else objects
     with pytest.raises(ChainError, match="it is not what the entries before it add up to"):
-        chain.put(snapshot(chain, folded=folded))
+        chain.put(chain.snapshot(folded=folded))
 
 
 def test_what_is_too_large_for_the_store_was_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

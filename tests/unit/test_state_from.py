@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 from chains import Chain, complete_generation, done_base, key, part, position
 
-from backup_avro.chain import Base, Entry, Kind, Taint, sha256_hex
-from backup_avro.chain_json import decode_entry, encode_entry
+from backup_avro.chain import Base, Kind, Taint
 from backup_avro.errors import DamagedError
-from backup_avro.fold import Generation
 from backup_avro.selection import bounded, select
 from backup_avro.snapshot import dump_state
 
@@ -29,16 +27,6 @@ def _slow(number: int = 1, *, epoch: int = 1, through: int = 60) -> Chain:
     )
     chain.commit({K: position(80, base=_DONE, epoch=epoch, head_at=30)}, part(through, 79))
     return chain
-
-
-def _snapshot(chain: Chain) -> Entry:
-    seq = chain.state.seq + 1
-    return chain.entry(Kind.SNAPSHOT, snapshot=seq, folded=dump_state(chain.state))
-
-
-def _begun(chain: Chain, entry: Entry) -> Generation:
-    data = encode_entry(entry)
-    return Generation.from_snapshot(chain.state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
 
 
 def test_it_is_where_the_tail_stood_when_the_base_was_done() -> None:
@@ -85,9 +73,9 @@ def test_a_taint_knows_better(sound: int, told: int) -> None:
 def test_who_begins_with_a_snapshot_knows_it() -> None:
     """It is part of the state."""
     chain = _slow()
-    entry = _snapshot(chain)
+    entry = chain.snapshot()
     chain.put(entry)
-    assert _begun(chain, entry) == chain.state
+    assert chain.begun(entry) == chain.state
     assert chain.state.state_from(K) == 60
 
 
@@ -95,9 +83,9 @@ def test_a_snapshot_of_the_first_releases() -> None:
     """They did not keep it: from there on all readers take the base's end for it."""
     chain = _slow()
     old = {name: value for name, value in dump_state(chain.state).items() if name != "through"}
-    entry = chain.entry(Kind.SNAPSHOT, snapshot=chain.state.seq + 1, folded=old)
+    entry = chain.snapshot(folded=old)
     chain.put(entry)
-    late = _begun(chain, entry)
+    late = chain.begun(entry)
     assert late == chain.state
     assert late.through == {K: 30, U: 0}
 
@@ -110,7 +98,7 @@ def test_a_snapshot_that_no_chain_adds_up_to(wrong: object) -> None:
         Kind.SNAPSHOT, snapshot=chain.state.seq + 1, folded=dump_state(chain.state) | {"through": wrong}
     )
     with pytest.raises(DamagedError, match="where it does not stand yet"):
-        _begun(chain, entry)
+        chain.begun(entry)
 
 
 def test_a_copy_is_not_changed() -> None:

@@ -24,7 +24,6 @@ from backup_avro.fold import ChainError, Generation
 from backup_avro.moments import horizon_at, moment_at, moment_of, window_from
 from backup_avro.record import encode
 from backup_avro.selection import bounded, select, select_cut
-from backup_avro.snapshot import dump_state
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -171,11 +170,8 @@ def test_a_janitor_sweeps_and_fences_what_is_sealed() -> None:
 def test_a_snapshot_has_the_horizon_and_the_fence() -> None:
     """Whoever begins there knows what is not offered any more."""
     chain = by_janitor(swept(), fence=True)
-    state = chain.state
-    entry = chain.entry(Kind.SNAPSHOT, snapshot=state.seq + 1, folded=dump_state(state))
-    data = encode_entry(entry)
-    begun = Generation.from_snapshot(state.claim, decode_entry(data, "x"), sha256_hex(data), "x")
-    assert (begun.horizon_seq, begun.horizons, begun.fence) == (5, {K: 30}, state.seq)
+    begun = chain.begun(chain.snapshot())
+    assert (begun.horizon_seq, begun.horizons, begun.fence) == (5, {K: 30}, chain.state.seq)
 
 
 def test_an_old_swept_chain_is_read_and_written_as_it_was() -> None:
