@@ -1,4 +1,4 @@
-"""Keys of AWS KMS. The only module beside the S3 adapter that imports botocore.
+"""Keys of AWS KMS. Beside the S3 adapter the only one that imports botocore.
 
 One call gives a key that wraps the data keys of an hour; one call opens it again, for all of these objects. KMS binds
 it to pair and generation by its encryption context, and writes that into its own log.
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import botocore.exceptions as vendor
 from botocore.config import Config
-from botocore.session import Session
 
 from backup_avro.errors import DamagedError, TandemError
 from sink import clock
 from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from sink.encryption.settings import region_of
 from sink.object_store.agents import keep_answers_out_of_logs
+from sink.object_store.aws_session import AwsSession
 
 _FRESH_S: Final = 3600.0
 _KEPT: Final = 1024
@@ -98,7 +98,7 @@ class KmsKey:
         what = f"{action} with {self._arn}"
         try:
             if self._client is None:
-                self._client = Session().create_client(
+                self._client = AwsSession().create_client(
                     "kms", region_name=region_of(self._arn), endpoint_url=self._endpoint_url, config=_CONFIG
                 )
             return getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how)

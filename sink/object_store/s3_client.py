@@ -1,4 +1,7 @@
-"""Talking to S3: the client, its retries, and what comes out of it. The only module that imports boto3 or botocore."""
+"""Talking to S3: the client, its retries, and what comes out of it.
+
+Only this module and `aws_session` know botocore.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ import urllib3.exceptions
 from botocore.config import Config
 from botocore.loaders import create_loader
 from botocore.parsers import ResponseParserError
-from botocore.session import Session
 
 from backup_avro.errors import ConfigError, TandemError
 from sink import clock
 from sink.object_store.agents import keep_answers_out_of_logs, without_answer
+from sink.object_store.aws_session import AwsSession
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
@@ -34,6 +37,7 @@ _T = TypeVar("_T")
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
 _VENDOR_ERRORS = (vendor.BotoCoreError, ResponseParserError, urllib3.exceptions.HTTPError, OSError)
+_GIVER = "check whoever gives them (an agent on the node, the instance's metadata, a command); it is asked again"
 
 keep_answers_out_of_logs()
 
@@ -156,7 +160,7 @@ def _make_client(settings: StoreSettings) -> S3Client:
     # To an own endpoint the region means nothing, but the signature needs one.
     region = settings.region or ("us-east-1" if settings.endpoint_url is not None else None)
     try:
-        session = Session()
+        session = AwsSession()
         session.register_component("data_loader", _DESCRIPTIONS)
         client = session.create_client(
             "s3",
@@ -182,8 +186,7 @@ def _make_client(settings: StoreSettings) -> S3Client:
     except (vendor.CredentialRetrievalError, vendor.MetadataRetrievalError) as error:
         raise StoreTransientError(
             f"no credentials for the store now: {without_answer(str(error))[:300]}",
-            remedy="check whoever gives them (an agent on the node, the instance's metadata, a command); "
-            "it is asked again",
+            remedy=_GIVER,
         ) from None
     except (vendor.BotoCoreError, ValueError) as error:
         # A ValueError quotes an address from the environment that is no URL, with whatever is in it.
@@ -201,6 +204,8 @@ def _error_without_answer(error: Exception, text: str, what: str) -> TandemError
                 f"{what}: no credentials found",
                 remedy="set access_key_id and secret_access_key, or provide them by environment, profile or instance",
             )
+        case vendor.CredentialRetrievalError() | vendor.MetadataRetrievalError():
+            return StoreTransientError(said, remedy=_GIVER)
         case vendor.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(error) or "WRONG_VERSION_NUMBER" in str(error):
             return StoreDeniedError(said, remedy="set ca_bundle to the store's CA, or http:// if it speaks no TLS")
         case vendor.FlexibleChecksumError():

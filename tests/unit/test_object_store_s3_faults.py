@@ -569,13 +569,15 @@ def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, 
 class _Agent(BaseHTTPRequestHandler):
     """Gives credentials like a node's agent, once it was asked `refusals` times; refuses again after `gives` more.
 
-    A refusal repeats what was sent. `expiration` is when the credentials end.
+    A refusal repeats what was sent. `expiration` is when the credentials end. What is in `instead` it answers, one
+    after the other, in place of credentials, with status 200.
     """
 
     refusals = 0
     gives: float = math.inf
     asked = 0
     expiration = "2099-01-01T00:00:00Z"
+    instead: tuple[object, ...] = ()
 
     def do_GET(self) -> None:
         """Answer."""
@@ -584,6 +586,9 @@ class _Agent(BaseHTTPRequestHandler):
         given = {"AccessKeyId": "agents", "SecretAccessKey": "s", "Token": "t", "Expiration": self.expiration}
         said = f"not yet, you sent {self.headers['Authorization']}"
         body = json.dumps(given).encode() if good else said.encode()
+        if good and self.instead:
+            other, *type(self).instead = self.instead
+            body = json.dumps(given | other if isinstance(other, dict) else other).encode()
         self.send_response(200 if good else 503)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -630,6 +635,54 @@ def test_an_agent_that_is_away_is_no_wrong_configuration(server: TinyS3, agent: 
         )
     assert raised.value.exit_code is ExitCode.ERROR
     assert agent.asked == 6
+
+
+_USELESS: dict[str, object] = {
+    "a list": [],
+    "null": None,
+    "another document": "secret-of-the-answer",
+    "an end that is none": {"Expiration": "secret-of-the-answer"},
+    "an end without a zone": {"Expiration": "2099-01-01T00:00:00"},
+    "an end that is a number": {"Expiration": 4_000_000_000},
+    "credentials that have ended": {"Expiration": "2001-01-01T00:00:00Z"},
+    "no key": {"AccessKeyId": None},
+    "a key that is a number": {"AccessKeyId": 7},
+    "a key of two lines": {"AccessKeyId": "secret-of-\r\nthe-answer"},
+    "no secret key": {"SecretAccessKey": None},
+    "an empty secret key": {"SecretAccessKey": ""},
+    "a token of two lines": {"Token": "secret-of-\r\nthe-answer"},
+    "a token that is a list": {"Token": ["secret-of-the-answer"]},
+    "a token in other letters": {"Token": "secret-of-the-answer-№"},
+}
+
+
+@pytest.mark.parametrize("renewed", [False, True], ids=["first", "renewed"])
+@pytest.mark.parametrize("useless", _USELESS)
+def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
+    server: TinyS3, agent: type[_Agent], caplog: pytest.LogCaptureFixture, useless: str, *, renewed: bool
+) -> None:
+    """With status 200, at the start and later: an error of ours without the answer's words, and the next one does."""
+    settings = StoreSettings(
+        endpoint_url=server.url, region="us-east-1", attempts=1, backoff_initial=0.01, backoff_max=0.01
+    )
+    if renewed:
+        agent.expiration = f"{datetime.now(UTC) + timedelta(minutes=5):%Y-%m-%dT%H:%M:%SZ}"
+        store = open_store("s3://bucket", settings)
+        agent.expiration = _Agent.expiration
+    if useless == "credentials that have ended":
+        agent.instead = (_USELESS[useless],) * 2  # the SDK itself asks once more, if they are the first ones
+    else:
+        agent.instead = (_USELESS[useless],)
+    with pytest.raises(StoreTransientError, match=r"no credentials for|UselessCredentials") as raised:
+        (store if renewed else open_store("s3://bucket", settings)).head("key")
+    assert raised.value.__cause__ is None
+    assert "check whoever gives them" in str(raised.value)
+    assert "secret-of" not in f"{raised.value!r} {raised.value} {caplog.text}"
+    assert server.requests == []
+    if not renewed:
+        store = open_store("s3://bucket", settings)
+    assert store.head("key") is None
+    store.close()
 
 
 @pytest.mark.parametrize("by_file", [False, True], ids=["in the environment", "in a file"])

@@ -1,0 +1,103 @@
+"""AWS's SDK with one way for credentials to fail.
+
+Whoever gives them is somebody else: an agent on a node, the instance's metadata, a command of a profile. What they
+answer is read by the SDK without a check, so that a name that is missing, a time that is none or credentials that have
+ended would be a KeyError, a ValueError or a RuntimeError, in the middle of a request.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import botocore.exceptions as vendor
+from botocore.session import Session
+
+_T = TypeVar("_T")
+
+
+class AwsSession(Session):
+    """A session whose credentials can be had, or end in an error of the SDK's own, mostly CredentialRetrievalError."""
+
+    def get_credentials(self) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
+        """Return what the SDK finds, None if there is nothing."""
+        checked = _Checked(self.get_component("credential_provider").load_credentials)
+        return None if checked.current() is None else checked
+
+
+class _Checked:
+    """Credentials of the SDK, checked each time that a request is signed with them. Thread-safe.
+
+    What is of no use is let go of and looked for anew: the SDK itself keeps it until it ends, however late that is.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._found: Any = None
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as the SDK's)
+        return getattr(self.current(), name)
+
+    def current(self) -> Any:  # noqa: ANN401 (as the SDK's)
+        """Return the SDK's object, looked for if there is none."""
+        with self._lock:
+            if self._found is None:
+                self._found = _asked(self._load)
+            return self._found
+
+    def get_frozen_credentials(self) -> Any:  # noqa: ANN401 (as the SDK's)
+        """Return what signs a request, renewed if it has to be."""
+        return self._of(lambda found: _checked(found.get_frozen_credentials()))
+
+    def get_deferred_property(self, name: str) -> Callable[[], Any]:
+        """Return what asks for one of them when it is called."""
+        return lambda: self._of(lambda found: found.get_deferred_property(name)())
+
+    def _of(self, ask: Callable[[Any], _T]) -> _T:
+        found = self.current()
+        if found is None:
+            raise vendor.NoCredentialsError
+        try:
+            return _asked(lambda: ask(found))
+        except UselessCredentialsError:
+            with self._lock:
+                if self._found is found:
+                    self._found = None
+            raise
+
+
+class UselessCredentialsError(vendor.CredentialRetrievalError):
+    """What was given as credentials can't be any."""
+
+    fmt = "from whoever gives credentials: {error_msg}"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(provider="", error_msg=why)
+
+
+def _checked(frozen: Any) -> Any:  # noqa: ANN401 (as the SDK's)
+    """Return it if requests can be signed with it: http.client would quote what can't stand in a header."""
+    if not isinstance(frozen.secret_key, str) or frozen.secret_key == "":
+        raise UselessCredentialsError("the secret key is no text")
+    for name, value in (("key id", frozen.access_key), ("token", frozen.token)):
+        if not _fits_a_header(value) and not (value is None and name == "token"):
+            raise UselessCredentialsError(
+                f"the {name} is no text, or has letters that no header can have, such as a line break"
+            )
+    return frozen
+
+
+def _asked(ask: Callable[[], _T]) -> _T:
+    try:
+        return ask()
+    except vendor.BotoCoreError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever a wrong answer is to the SDK)
+        # Without its words: they may be the answer's.
+        raise UselessCredentialsError(f"what was answered is of no use ({type(error).__name__})") from None
+
+
+def _fits_a_header(value: object) -> bool:
+    return isinstance(value, str) and value != "" and value.isascii() and value.isprintable()
