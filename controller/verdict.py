@@ -163,7 +163,8 @@ def _no_backup(seen: Sight) -> Iterator[Problem]:
         if holder := _holder(seen):
             message = f"nothing is stored, though {holder} is Active: what it has stored was deleted, or lies elsewhere"
             remedy = (
-                "compare store.root with its own; if the objects are lost, stop both and start them under a new root"
+                "compare store.root with its own; if the objects are lost, and the bucket is there, a new generation "
+                "is begun within two minutes; docs/operations.md says how to begin under a new root"
             )
     elif building:
         found = building[-1]

@@ -38,6 +38,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _LARGEST: Final = 2**63 - 1
 _LONGEST_NUMBER: Final = 40
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_LIKE_A_PATTERN: Final = re.compile(r"[\^$*+?|()\[\]{}\\]")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
@@ -136,7 +137,8 @@ def _regex(pattern: str) -> str:
 
 def _topic(name: str) -> str:
     if not _TOPIC.fullmatch(name) or name in {".", ".."}:
-        raise ValueError("is not a topic name: 1 to 249 of letters, digits, '.', '_' and '-'")
+        hint = "; regular expressions belong in topics.patterns" if _LIKE_A_PATTERN.search(name) else ""
+        raise ValueError(f"is not a topic name: 1 to 249 of letters, digits, '.', '_' and '-'{hint}")
     return name
 
 

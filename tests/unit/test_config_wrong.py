@@ -218,6 +218,11 @@ WRONG = [
         says=('a.yaml:5: topics.include: "air ports" is not a topic name',),
     ),
     Wrong(
+        name="pattern among the names",
+        text=replaced("[airports]", "['air.*']"),
+        says=('a.yaml:4: topics.include: "air.*" is not a topic name', "regular expressions belong in topics.patterns"),
+    ),
+    Wrong(
         name="broken pattern",
         text=added("groups: {include: ['a', '(b']}"),
         says=('a.yaml:9: groups.include: "(b" is not a regular expression',),
