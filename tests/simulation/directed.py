@@ -442,7 +442,8 @@ def two_of_one_name_hold_one_each(seed: int) -> World:
     )
     stage.run(10)
     writers = {state.holder for state in stage.states() if state.instance == "a" and not state.sealed}
-    demand(len(writers) == 1, f"two processes of a write: {writers}")
+    # None, if b's next turn is over by then.
+    demand(len(writers) <= 1, f"two processes of a write: {writers}")
     return world
 
 
