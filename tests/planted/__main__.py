@@ -1,6 +1,7 @@
 """Plant each mistake in a copy of the code and let the judges look: `make planted`.
 
-Judges, in this order: the simulation (SEEDS histories), the unit tests. A mistake is caught by the first that objects.
+Judges, in this order: who caught it the last time, by `docs/planted.md` (one history, or the tests of one file); the
+simulation (SEEDS histories); the unit tests. A mistake is caught by the first that objects.
 Exit code 0: all were caught. 1: a judge objects to the code as it is. 3: at least one mistake was not caught.
 """
 
@@ -22,6 +23,10 @@ ROOT = Path(__file__).parents[2]
 #: What is made here. All else is copied, the history of the code, too: some unit test may read it.
 _LEFT = (".venv", ".*_cache", ".hypothesis", ".sandbox", "build", "dist", "__pycache__", "*.egg-info")
 _LIMIT_S = 1200
+_ROW = re.compile(
+    r"^\| (?P<name>.+?) \| (?:simulation \| seed (?P<seed>\d+)|unit tests \| `(?P<file>test_\w+\.py)`, .+) \|$",
+    re.MULTILINE,
+)
 
 
 def main() -> int:
@@ -32,6 +37,7 @@ def main() -> int:
     parser.add_argument("--jobs", default="2", help="processes")
     arguments = parser.parse_args()
     wanted = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
+    last = {row["name"]: row for row in _ROW.finditer((ROOT / "docs" / "planted.md").read_text(encoding="utf-8"))}
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         sound = Path(folder) / "sound"
@@ -44,7 +50,10 @@ def main() -> int:
             began = time.perf_counter()
             copy = Path(folder) / "copy"
             plant(mistake, copy)
-            judge = caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
+            judge = None
+            if row := last.get(mistake.name):
+                judge = by_histories(copy, row["seed"], 1, "1") if row["seed"] else by_tests(copy, row["file"], "0")
+            judge = judge or caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
             shutil.rmtree(copy)
             missed += judge is None
             sys.stdout.write(f"{mistake.name:70} {judge or 'NOT CAUGHT'} ({time.perf_counter() - began:.0f} s)\n")
@@ -71,34 +80,47 @@ def planted(mistake: Mistake, text: str) -> str:
 
 def caught_by(copy: Path, *, seeds: int, jobs: str) -> str | None:
     """Return who objects and how, None if nobody does."""
-    paths = os.pathsep.join(str(copy / name) for name in ("", "avro", "tests"))
-    environ = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    return by_histories(copy, "1", seeds, jobs) or by_tests(copy, "", jobs)
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", *command],
-            cwd=copy,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
 
-    found = run("simulation", "--seeds", str(seeds), "--jobs", jobs, "--stop-after", "1")
+def by_histories(copy: Path, first: str, seeds: int, jobs: str) -> str | None:
+    """Return what breaks the promise first in `seeds` histories from seed `first` on, None if nothing does."""
+    options = ("--first", first, "--seeds", str(seeds), "--jobs", jobs, "--stop-after", "1")
+    found = _run(copy, "simulation", *options)
     if found.returncode == 3:
         return f"simulation: {found.stdout.splitlines()[0][:110]}"
     if found.returncode:
         raise RuntimeError(f"the simulation did not run: {found.stderr[-2000:]}")
+    return None
+
+
+def by_tests(copy: Path, name: str, jobs: str) -> str | None:
+    """Return the unit test that fails first, None if none does; `name` is that of one file, or empty."""
     # That a mistake has its place says nothing about the code: with the mistake planted, it never has.
     not_a_judge = "--deselect=tests/unit/test_planted.py::test_a_mistake_has_its_place"
-    found = run("pytest", "-q", "-x", "-n", jobs, "-p", "no:cacheprovider", not_a_judge, "tests/unit")
+    tests = f"tests/unit/{name}"
+    if not (copy / tests).exists():
+        return None  # it has another name since
+    found = _run(copy, "pytest", "-q", "-x", "-n", jobs, "-p", "no:cacheprovider", not_a_judge, tests)
     first = re.search(r"^FAILED (\S+)", found.stdout, re.MULTILINE)
     if first is not None:
         return f"unit tests: {first[1].removeprefix('tests/unit/')}"
     if found.returncode:
         return f"unit tests: {found.stdout.strip().splitlines()[-1][:110]}"
     return None
+
+
+def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(str(copy / name) for name in ("", "avro", "tests"))
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
 
 
 if __name__ == "__main__":
