@@ -37,7 +37,7 @@ def main() -> int:
     parser.add_argument("--jobs", default="2", help="processes")
     arguments = parser.parse_args()
     wanted = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
-    last = {row["name"]: row for row in _ROW.finditer((ROOT / "docs" / "planted.md").read_text(encoding="utf-8"))}
+    last = last_judges()
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
         sound = Path(folder) / "sound"
@@ -50,9 +50,7 @@ def main() -> int:
             began = time.perf_counter()
             copy = Path(folder) / "copy"
             plant(mistake, copy)
-            judge = None
-            if row := last.get(mistake.name):
-                judge = by_histories(copy, row["seed"], 1, "1") if row["seed"] else by_tests(copy, row["file"], "0")
+            judge = still_caught_by(copy, last.get(mistake.name))
             judge = judge or caught_by(copy, seeds=arguments.seeds, jobs=arguments.jobs)
             shutil.rmtree(copy)
             missed += judge is None
@@ -60,6 +58,12 @@ def main() -> int:
             sys.stdout.flush()
     sys.stdout.write(f"{len(wanted) - missed} of {len(wanted)} planted mistakes were caught\n")
     return 3 if missed else 0
+
+
+def last_judges() -> dict[str, str]:
+    """Return who caught each mistake the last time, by its name: a seed of the simulation, or a file of unit tests."""
+    page = (ROOT / "docs" / "planted.md").read_text(encoding="utf-8")
+    return {row["name"]: row["seed"] or row["file"] for row in _ROW.finditer(page)}
 
 
 def plant(mistake: Mistake | None, copy: Path) -> None:
@@ -76,6 +80,13 @@ def planted(mistake: Mistake, text: str) -> str:
     if text.count(mistake.old) != 1:
         raise ValueError(f"{mistake.name}: its place stands {text.count(mistake.old)} times in {mistake.file}")
     return text.replace(mistake.old, mistake.new)
+
+
+def still_caught_by(copy: Path, last: str | None) -> str | None:
+    """Ask who caught it the last time, as `last_judges` has it."""
+    if last is None:
+        return None
+    return by_histories(copy, last, 1, "1") if last.isdigit() else by_tests(copy, last, "0")
 
 
 def caught_by(copy: Path, *, seeds: int, jobs: str) -> str | None:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from planted.__main__ import plant, planted
+from planted.__main__ import last_judges, plant, planted
 from planted.mistakes import MISTAKES, Mistake
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +21,14 @@ def test_there_are_enough_of_them() -> None:
 def test_a_mistake_has_its_place(mistake: Mistake) -> None:
     """Its place is in the code exactly once, and with the mistake it still is a program."""
     ast.parse(planted(mistake, (ROOT / mistake.file).read_text(encoding="utf-8")))
+
+
+def test_it_is_known_who_caught_each_the_last_time() -> None:
+    """The page names a judge that is there: one history, or a file of unit tests."""
+    last = last_judges()
+    assert set(last) == {mistake.name for mistake in MISTAKES}
+    for judge in last.values():
+        assert judge.isdigit() or (ROOT / "tests" / "unit" / judge).is_file()
 
 
 def test_a_copy_has_what_unit_tests_read(tmp_path: Path) -> None:
