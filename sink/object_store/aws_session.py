@@ -22,7 +22,8 @@ class AwsSession(Session):
 
     def get_credentials(self) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
         """Return what the SDK finds, None if there is nothing."""
-        checked = _Checked(self.get_component("credential_provider").load_credentials)
+        # One that was asked before refuses a second time: it takes a role that it has seen for a circle.
+        checked = _Checked(lambda: self._create_credential_resolver().load_credentials())  # type: ignore[attr-defined]
         return None if checked.current() is None else checked
 
 
@@ -82,7 +83,7 @@ def _checked(frozen: Any) -> Any:  # noqa: ANN401 (as the SDK's)
     if not isinstance(frozen.secret_key, str) or frozen.secret_key == "":
         raise UselessCredentialsError("the secret key is no text")
     for name, value in (("key id", frozen.access_key), ("token", frozen.token)):
-        if not _fits_a_header(value) and not (value is None and name == "token"):
+        if not _fits_a_header(value) and not (name == "token" and (value is None or value == "")):
             raise UselessCredentialsError(
                 f"the {name} is no text, or has letters that no header can have, such as a line break"
             )
@@ -92,8 +93,10 @@ def _checked(frozen: Any) -> Any:  # noqa: ANN401 (as the SDK's)
 def _asked(ask: Callable[[], _T]) -> _T:
     try:
         return ask()
-    except vendor.BotoCoreError:
+    except (vendor.BotoCoreError, vendor.ClientError):
         raise
+    except OSError as error:
+        raise UselessCredentialsError(f"{error.strerror}: {error.filename}") from None
     except Exception as error:  # noqa: BLE001 (whatever a wrong answer is to the SDK)
         # Without its words: they may be the answer's.
         raise UselessCredentialsError(f"what was answered is of no use ({type(error).__name__})") from None

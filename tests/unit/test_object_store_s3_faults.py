@@ -685,6 +685,89 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     store.close()
 
 
+class _Sts(BaseHTTPRequestHandler):
+    """Lets anybody take a role, but for the first calls, which get the answers of `instead` (status, body)."""
+
+    instead: tuple[tuple[int, str], ...] = ()
+
+    def do_POST(self) -> None:
+        """Answer."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        status, body = (
+            200,
+            (
+                "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>role</AccessKeyId>"
+                "<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+                "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+            ),
+        )
+        if self.instead:
+            (status, body), *type(self).instead = self.instead
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Sts]]:
+    """Credentials are those of a role that a profile takes."""
+    kind = type("Sts", (_Sts,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        (tmp_path / "config").write_text(
+            "[default]\nrole_arn=arn:aws:iam::123456789012:role/x\nsource_profile=base\n"
+            "[profile base]\naws_access_key_id=base\naws_secret_access_key=s\n"
+        )
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{listening.server_address[1]}")
+        yield kind
+        listening.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        (
+            (403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"),
+            StoreDeniedError,
+            "AccessDenied: AssumeRole was refused",
+        ),
+        ((200, "<AssumeRoleResponse><AssumeRoleResult/></AssumeRoleResponse>"), StoreTransientError, "KeyError"),
+    ],
+    ids=["refused", "no credentials in it"],
+)
+def test_a_role_that_can_t_be_taken_for_once(
+    server: TinyS3, role: type[_Sts], answer: tuple[int, str], error: type[Exception], says: str
+) -> None:
+    """A refusal is one, with its code; whatever it was, the next request asks anew."""
+    role.instead = (answer,)
+    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    with pytest.raises(error, match=says):
+        store.head("key")
+    for _ in range(2):
+        assert store.head("key") is None
+    store.close()
+
+
+def test_an_empty_session_token_is_none(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As a profile has it that was written by a form; the SDK sends none then."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config").write_text("[default]\naws_access_key_id=a\naws_secret_access_key=s\naws_session_token=\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    assert store.head("key") is None
+    store.close()
+
+
 @pytest.mark.parametrize("by_file", [False, True], ids=["in the environment", "in a file"])
 def test_the_token_for_an_agent_is_hidden(
     server: TinyS3,
