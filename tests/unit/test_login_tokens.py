@@ -6,6 +6,7 @@ import base64
 import importlib.util
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,6 +14,7 @@ import kafka.errors as kafka_errors
 import pytest
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from certificates import Authority
+from profiles import without_credentials
 from token_provider import TokenProvider
 
 from backup_avro.errors import ConfigError, TandemError
@@ -285,13 +287,9 @@ def test_msk_stands_for_tls_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
         assert SECRET not in url.query
 
 
-def test_msk_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_msk_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The SDK finds none: one line that says where it looks."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
-    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    without_credentials(monkeypatch, tmp_path)
     with pytest.raises(ClusterAuthenticationError, match="no credentials") as raised:
         msk.fetch("eu-central-1")
     assert "docs/connections.md" in str(raised.value)

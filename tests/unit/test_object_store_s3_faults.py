@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pytest
 from botocore.exceptions import ClientError
 from canaries import appearances, plain_canary
-from profiles import use_profile
+from profiles import use_profile, without_credentials
 from serving import ANY_PORT, Quiet, serving
 
 from backup_avro.errors import ConfigError, DamagedError, ExitCode, TandemError
@@ -554,11 +554,7 @@ def test_who_gives_credentials_is_not_repeated(server: TinyS3, store: ObjectStor
 def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:
     """Where the provider chain finds nothing it is said what to set."""
     empty = tmp_path_factory.mktemp("home")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(empty / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(empty / "config"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    without_credentials(monkeypatch, empty)
     store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, attempts=1))
     with pytest.raises(StoreDeniedError, match=r"no credentials found \(set access_key_id"):
         store.head("key")
@@ -566,7 +562,7 @@ def test_no_credentials_at_all(server: TinyS3, monkeypatch: pytest.MonkeyPatch, 
     store.close()
 
 
-class _Agent(BaseHTTPRequestHandler):
+class _Agent(Quiet, BaseHTTPRequestHandler):
     """Gives credentials like a node's agent, once it was asked `refusals` times; refuses again after `gives` more.
 
     A refusal repeats what was sent. `expiration` is when the credentials end. What is in `instead` it answers, one
@@ -594,27 +590,18 @@ class _Agent(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Agent]]:
     """Credentials come from an agent over HTTP, as those of pod identities do."""
     kind = type("Agent", (_Agent,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-        url = f"http://127.0.0.1:{listening.server_address[1]}/v1/credentials"
-        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url)
+    without_credentials(monkeypatch, tmp_path)
+    with serving(ThreadingHTTPServer(ANY_PORT, kind)) as url:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{url}/v1/credentials")
         for name in ("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         yield kind
-        listening.shutdown()
 
 
 def test_an_agent_that_gives_no_credentials_yet_is_asked_again(server: TinyS3, agent: type[_Agent]) -> None:
@@ -685,7 +672,14 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     store.close()
 
 
-class _Sts(BaseHTTPRequestHandler):
+_A_ROLE = (
+    "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>role</AccessKeyId>"
+    "<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+    "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
+)
+
+
+class _Sts(Quiet, BaseHTTPRequestHandler):
     """Lets anybody take a role, but for the first calls, which get the answers of `instead` (status, body)."""
 
     instead: tuple[tuple[int, str], ...] = ()
@@ -693,14 +687,7 @@ class _Sts(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer."""
         self.rfile.read(int(self.headers["Content-Length"]))
-        status, body = (
-            200,
-            (
-                "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>role</AccessKeyId>"
-                "<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
-                "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
-            ),
-        )
+        status, body = 200, _A_ROLE
         if self.instead:
             (status, body), *type(self).instead = self.instead
         self.send_response(status)
@@ -708,27 +695,19 @@ class _Sts(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
 
 @pytest.fixture
 def role(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[_Sts]]:
     """Credentials are those of a role that a profile takes."""
     kind = type("Sts", (_Sts,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-            monkeypatch.delenv(name, raising=False)
-        (tmp_path / "config").write_text(
-            "[default]\nrole_arn=arn:aws:iam::123456789012:role/x\nsource_profile=base\n"
-            "[profile base]\naws_access_key_id=base\naws_secret_access_key=s\n"
-        )
-        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{listening.server_address[1]}")
+    without_credentials(monkeypatch, tmp_path)
+    (tmp_path / "config").write_text(
+        "[default]\nrole_arn=arn:aws:iam::123456789012:role/x\nsource_profile=base\n"
+        "[profile base]\naws_access_key_id=base\naws_secret_access_key=s\n"
+    )
+    with serving(ThreadingHTTPServer(ANY_PORT, kind)) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
         yield kind
-        listening.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -758,11 +737,7 @@ def test_a_role_that_can_t_be_taken_for_once(
 
 def test_an_empty_session_token_is_none(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As a profile has it that was written by a form; the SDK sends none then."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "config").write_text("[default]\naws_access_key_id=a\naws_secret_access_key=s\naws_session_token=\n")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "config"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    use_profile(monkeypatch, tmp_path, token="")
     store = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
     assert store.head("key") is None
     store.close()
