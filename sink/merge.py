@@ -29,7 +29,7 @@ from sink.commit import Task
 from sink.confirm import Loss, ObjectLostError
 from sink.encryption.errors import PlainObjectError
 from sink.encryption.key_ring import keys_of
-from sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_range, stored_object
+from sink.encryption.objects import Canvas, Plain, new_seal, open_object, read_parts, stored_object
 from sink.merge_plan import Merge, MergeRules, Output, Piece, plan_merge
 from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
 
@@ -242,7 +242,7 @@ class Merger:
             start = canvas.at
             for piece in group:
                 canvas.write(found.pop((piece.item.key, piece.part.start)))
-            parts.append(_joined(group, canvas, start, hashed=output.place is not None))
+            parts.append(_joined(group, start, canvas.at))
         data = canvas.finish()
         item = stored_object(data, key=key, journal=output.place is not None, parts=tuple(parts), seal=seal)
         put_new(self._store, key, data)
@@ -270,7 +270,8 @@ class Merger:
             if item.separable:
                 for run in _runs(wanted):
                     with _sound(item):
-                        found |= self._read_run(item, run)
+                        read = read_parts(self._store, item, [piece.part for piece in run])
+                    found |= {(item.key, piece.part.start): data for piece, data in zip(run, read, strict=True)}
             else:
                 with _sound(item):
                     data = self._read_whole(item)
@@ -278,19 +279,10 @@ class Merger:
                     found[item.key, piece.part.start] = data[piece.part.start : piece.part.end]
         return found
 
-    def _read_run(self, item: StoredObject, run: list[Piece]) -> dict[tuple[str, int], Plain]:
-        first = run[0].part.start
-        data = read_range(self._store, item, first, run[-1].part.end)
-        found = {}
-        for piece in run:
-            body = data[piece.part.start - first : piece.part.end - first]
-            _check(item, item.envelope is not None or sha256_hex(body) == piece.part.sha256)
-            found[item.key, piece.part.start] = body
-        return found
-
     def _read_whole(self, item: StoredObject) -> Plain:
         data = self._store.get(item.key, start=0, end=item.bytes, most=item.bytes)
-        _check(item, sha256_hex(data) == item.sha256)
+        if sha256_hex(data) != item.sha256:
+            raise DamagedError(f"{item.key} does not hold what the chain says")
         return open_object(keys_of(self._store), item, data)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
@@ -360,13 +352,8 @@ def _sound(item: StoredObject) -> Iterator[None]:
         raise ObjectLostError(item, str(error.args[0]), remedy=_REMEDY) from error
 
 
-def _check(item: StoredObject, intact: bool) -> None:
-    if not intact:
-        raise DamagedError(f"{item.key} does not hold what the chain says")
-
-
-def _joined(group: tuple[Piece, ...], canvas: Canvas, start: int, *, hashed: bool) -> Part:
-    """Return what was written to `canvas` from `start` on as one part."""
+def _joined(group: tuple[Piece, ...], start: int, end: int) -> Part:
+    """Return what became bytes [start, end) of the new object as one part."""
     parts = [piece.part for piece in group]
     return replace(
         parts[0],
@@ -376,9 +363,9 @@ def _joined(group: tuple[Piece, ...], canvas: Canvas, start: int, *, hashed: boo
         min_timestamp=min(part.min_timestamp for part in parts),
         max_timestamp=max(part.max_timestamp for part in parts),
         start=start,
-        end=canvas.at,
+        end=end,
         scan=None if parts[0].scan is None else max(part.scan or 0 for part in parts),
-        sha256=canvas.sha256(start) if hashed else None,
+        sha256=None,
         largest=largest_of(parts),
         uncompressed=uncompressed_of(parts),
     )

@@ -159,7 +159,6 @@ class Assembly:
                         start=start,
                         end=canvas.at,
                         scan=scan,
-                        sha256=canvas.sha256(start) if self.journal else None,
                         largest=lane.largest,
                         uncompressed=lane.uncompressed,
                     )

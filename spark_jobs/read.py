@@ -2,7 +2,7 @@
 
 Nothing is decoded before its checksum is right: that of the whole object, which `ObjectReader` keeps for the next
 slices of it, or, for whoever wants little of many journals, that of a journal's part; what the header before it says is
-known from the generation's OPEN. What is encrypted is opened in between; its chunks vouch for themselves. Whoever reads
+known from the generation's OPEN. What is encrypted is opened after that, so the chain vouches for it too. Whoever reads
 very many slices side by side can't hold their objects: he reads them again, run by run, as they were when checked.
 """
 
@@ -29,7 +29,7 @@ from backup_avro.spans import Span
 from backup_avro.varint import LONG_MAX
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import keys_of
-from sink.encryption.objects import Plain, open_object, read_range
+from sink.encryption.objects import Plain, open_object, read_parts, read_range
 from sink.object_store import (
     ObjectMissingError,
     ObjectStore,
@@ -217,11 +217,8 @@ class ObjectReader:
         item, part = piece.item, piece.part
         if not self._alone(item):
             return self.fetch(item), part.start
-        data = self._range(item, part.start, part.end)
-        if item.envelope is None and sha256_hex(data) != part.sha256:
-            raise DamagedError(
-                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_RESTORE_IT
-            )
+        with self._present(item):
+            (data,) = read_parts(self._store, item, [part])
         return data, 0
 
     def _alone(self, item: StoredObject) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject, sha256_hex
+from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
 from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.fold import Generation
 from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.objects import open_object
+from sink.encryption.objects import open_object, part_sha256
 from spark_jobs.read import check_bytes, open_container
 from spark_jobs.seen import Seen
 
@@ -335,8 +335,7 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         else:
             problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
             # Whoever reads a part alone, as a restore does of a journal, goes by that.
-            apart = check.item.envelope is None and part.sha256 is not None
-            if apart and sha256_hex(data[part.start : part.end]) != part.sha256:
+            if part.sha256 is not None and part_sha256(check.item, part, stored) != part.sha256:
                 problems.append((Fault.CHECKSUM, "its bytes are not what the chain says of this part"))
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
         records += seen.records

@@ -33,13 +33,11 @@ from backup_avro.chain import (
     StoredObject,
     Taint,
     Topic,
-    sha256_hex,
 )
 from backup_avro.container import Codec, encode_block, encode_header
 from backup_avro.record import Record, TimestampType, encode
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim, now_ms
-from sink.encryption.key_ring import keys_of
 from sink.encryption.objects import Canvas, new_seal, stored_object
 from sink.object_store import ObjectStore, Put
 
@@ -271,7 +269,6 @@ class Backup:
                     start=start,
                     end=len(data),
                     scan=scan,
-                    sha256=sha256_hex(data[start:]) if journal and not keys_of(self.store).encrypts else None,
                     largest=max(len(encode(record)) for record in batch),
                     uncompressed=sum(len(encode(record)) for record in batch),
                 )

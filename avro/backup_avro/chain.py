@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from backup_avro.envelope import Envelope
+from backup_avro.envelope import Envelope, Stretch
 
 JsonObject = dict[str, Any]
 
@@ -53,10 +53,10 @@ class Part:
     """One partition's records in a data object: bytes [start, end) are whole Avro blocks of this partition alone.
 
     `scan` is the number of the base read attempt that read them (see `Base`), None if the tail did. `sha256` is that of
-    these bytes: a journal's parts have one, so that a part can be read and checked without the others. No record is
-    larger than `largest` bytes, as a batch has it uncompressed; `uncompressed` are the bytes of all records, as the
-    blocks have them before they are compressed. None: not known. Of an encrypted object these are the plain bytes, and
-    there is no hash: its chunks vouch for themselves, and a hash would confirm a guess.
+    what is stored of it (see `StoredObject.stretch`): a journal's parts have one, so that one can be read and checked
+    without the others. No record is larger than `largest` bytes, as a batch has it uncompressed; `uncompressed` are the
+    bytes of all records, as the blocks have them before they are compressed. None: not known. Of an encrypted object
+    `start` and `end` count plain bytes; the hash never does, as it would confirm a guess.
     """
 
     key: PartitionKey
@@ -121,7 +121,16 @@ class StoredObject:
     @property
     def separable(self) -> bool:
         """Whether each part can be read and checked without the others, as those of journals can."""
-        return self.journal and (self.envelope is not None or all(part.sha256 is not None for part in self.parts))
+        return self.journal and all(part.sha256 is not None for part in self.parts)
+
+    def stretch(self, start: int, end: int) -> Stretch:
+        """Return which stored bytes hold bytes [start, end) of the Avro file: if it is encrypted, whole chunks.
+
+        Raises DamagedError if there are no such bytes.
+        """
+        if self.envelope is None:
+            return Stretch(first=0, start=start, end=end, plain=start)
+        return self.envelope.stretch(self.bytes, start, end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -615,7 +615,7 @@ def object_problem(item: StoredObject) -> str | None:
     """Say why no chain would take a data object, whatever it holds; None if one may."""
     if not item.parts:
         return f"{item.key} holds nothing"
-    if item.journal and not item.separable:
+    if item.journal and item.envelope is None and not item.separable:  # encrypted ones had no hashes at first
         return f"{item.key} is a journal, and not all of its parts have a hash"
     try:
         size = item.plain_bytes

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 from backup_avro import sealing
 from backup_avro.chain import Part, StoredObject, sha256_hex
-from backup_avro.envelope import is_encrypted
+from backup_avro.envelope import Stretch, is_encrypted
 from backup_avro.errors import DamagedError
 from backup_avro.selection import PartitionSelection
 from sink.encryption.key_ring import KeyRing, Seal, keys_of
@@ -50,10 +51,6 @@ class Canvas:
             self._data[self.at : self.at + len(piece)] = piece
         self.at += len(piece)
 
-    def sha256(self, start: int) -> str | None:
-        """Return the hash of what came since `start`; None if it is encrypted: a hash would confirm a guess."""
-        return None if self._sealer is not None else sha256_hex(memoryview(self._data)[start : self.at])
-
     def finish(self) -> bytearray:
         """Return the bytes to store."""
         return self._data if self._sealer is None else self._sealer.finish()
@@ -62,8 +59,8 @@ class Canvas:
 def stored_object(
     data: bytearray, *, key: str, journal: bool, parts: tuple[Part, ...], seal: Seal | None
 ) -> StoredObject:
-    """Return what the chain says of an object of these stored bytes."""
-    return StoredObject(
+    """Return what the chain says of an object of these stored bytes; a journal's parts get their hashes."""
+    item = StoredObject(
         key=key,
         journal=journal,
         bytes=len(data),
@@ -71,6 +68,16 @@ def stored_object(
         parts=parts,
         envelope=None if seal is None else seal.envelope,
     )
+    if not journal:
+        return item
+    return replace(item, parts=tuple(replace(part, sha256=part_sha256(item, part, data)) for part in parts))
+
+
+def part_sha256(item: StoredObject, part: Part, data: bytes | bytearray) -> str:
+    """Return the hash of what an object's stored bytes have of a part. DamagedError if it can't have such a part."""
+    stretch = item.stretch(part.start, part.end)
+    with memoryview(data) as view:
+        return sha256_hex(view[stretch.start : stretch.end])
 
 
 def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
@@ -88,24 +95,52 @@ def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
 
 
 def read_range(store: ObjectStore, item: StoredObject, start: int, end: int) -> Plain:
-    """Return bytes [start, end) of an object's Avro file. Those of one that is not encrypted are not checked yet.
+    """Return bytes [start, end) of an object's Avro file. They are not held against the chain's hashes.
 
     Raises as `open_object`, and the store's errors.
     """
+    stretch, data_key = _wanted(store, item, start, end)
+    plain = _opened(item, stretch, data_key, _get(store, item, stretch))
+    return plain[start - stretch.plain : end - stretch.plain]
+
+
+def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) -> list[Plain]:
+    """Return the bytes of some parts of a separable object, each as the chain's hash of it says.
+
+    `parts` are in the order of their bytes, at least one, and read in one go with what lies between them. The hashes
+    are checked first, also of what is encrypted: whoever has the data key can seal anything. Raises as `read_range`.
+    """
+    stretch, data_key = _wanted(store, item, parts[0].start, parts[-1].end)
+    data = _get(store, item, stretch)
+    for part in parts:
+        own = item.stretch(part.start, part.end)
+        if sha256_hex(memoryview(data)[own.start - stretch.start : own.end - stretch.start]) != part.sha256:
+            raise DamagedError(
+                f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_REMEDY
+            )
+    plain = _opened(item, stretch, data_key, data)
+    return [plain[part.start - stretch.plain : part.end - stretch.plain] for part in parts]
+
+
+def _wanted(store: ObjectStore, item: StoredObject, start: int, end: int) -> tuple[Stretch, bytes]:
+    """Return which stored bytes are needed, and the key to open them with, empty if they are not encrypted."""
     keys = keys_of(store)
     keys.refuse_plain(item)
-    envelope = item.envelope
-    if envelope is None:
-        return store.get(item.key, start=start, end=end, most=item.bytes)
     with _named(item):
-        stretch = envelope.stretch(item.bytes, start, end)
-        data_key = keys.data_key(item.key, envelope)
-    data = store.get(item.key, start=stretch.start, end=stretch.end, most=item.bytes)
+        return item.stretch(start, end), b"" if item.envelope is None else keys.data_key(item.key, item.envelope)
+
+
+def _get(store: ObjectStore, item: StoredObject, stretch: Stretch) -> bytes:
+    return store.get(item.key, start=stretch.start, end=stretch.end, most=item.bytes)
+
+
+def _opened(item: StoredObject, stretch: Stretch, data_key: bytes, data: bytes) -> Plain:
+    if item.envelope is None:
+        return data
     with _named(item):
         if len(data) != stretch.end - stretch.start:
             raise DamagedError(f"it ends at byte {stretch.start + len(data)}, the chain says {item.bytes}")
-        plain = sealing.open_chunks(envelope, data_key, data, name=item.key, stored=item.bytes, first=stretch.first)
-    return plain[start - stretch.plain : end - stretch.plain]
+        return sealing.open_chunks(item.envelope, data_key, data, name=item.key, stored=item.bytes, first=stretch.first)
 
 
 @contextmanager

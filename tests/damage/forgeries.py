@@ -1,7 +1,8 @@
 """What somebody can do who writes to the bucket, reads all of it, and has no signing key. One forgery at a time.
 
 He knows the formats: what he changes he encodes, packs and links anew, up to the head. His documents carry no
-signature, the one of the document that they replace, or one that he made with a key of his own.
+signature, the one of the document that they replace, or one that he made with a key of his own. Backups of odd seeds
+are encrypted, and he has that key: what he changes opens as if it had been sealed there.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from typing import Any
 
 from build_backup import PAIR
 
-from backup_avro import layout
-from backup_avro.chain import sha256_hex
-from backup_avro.chain_json import canonical, pack, unpack
+from backup_avro import layout, sealing
+from backup_avro.chain import StoredObject, sha256_hex
+from backup_avro.chain_json import canonical, load_object, pack, unpack
 from backup_avro.head import Head
 from backup_avro.signature import Signer, unseal
 from damage.scene import Scene, build
 from sink.chain.reader import ChainReader
+from sink.encryption.key_ring import KeyRing
+from sink.encryption.objects import part_sha256
+from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 from sink.object_store import StoreSettings
 
 OTHER = "other"
@@ -54,8 +58,12 @@ class Stage:
 def build_stage(folder: Path, seed: int) -> Stage:
     """Make it: two pairs and two buckets, all signed with one key."""
     (folder / "key.pem").write_bytes((signer := Signer.generate()).pem())
+    (folder / "data.key").write_text(random.Random(seed).randbytes(32).hex())
     settings = StoreSettings(
-        signing_key_file=str(folder / "key.pem"), trusted_keys=signer.public, require_signatures=True
+        signing_key_file=str(folder / "key.pem"),
+        trusted_keys=signer.public,
+        require_signatures=True,
+        encryption=EncryptionSettings(key_file=str(folder / "data.key"), require=True) if seed % 2 else UNENCRYPTED,
     )
     bucket, elsewhere = folder / "bucket", folder / _ELSEWHERE
     bucket.mkdir()
@@ -231,12 +239,12 @@ def _alter(rng: random.Random, stage: Stage, document: dict[str, Any]) -> _Chang
         item = rng.choice(objects)
         path = stage.folder / item["key"]
         if path.exists():
-            data = bytearray(path.read_bytes())
-            data[rng.randrange(item["parts"][0]["start"], len(data))] ^= 1 << rng.randrange(8)
-            item["sha256"] = sha256_hex(bytes(data))
-            for part in item["parts"]:
-                if "sha256" in part:
-                    part["sha256"] = sha256_hex(bytes(data[part["start"] : part["end"]]))
+            old = load_object(item, "forged")
+            data = _other_records(rng, stage, old)
+            item["sha256"] = sha256_hex(data)
+            for part, was in zip(item["parts"], old.parts, strict=True):
+                if was.sha256 is not None:
+                    part["sha256"] = part_sha256(old, was, data)
             return {path: bytes(data)}
     if document.get("positions"):
         by_number = rng.choice(list(document["positions"].values()))
@@ -244,6 +252,26 @@ def _alter(rng: random.Random, stage: Stage, document: dict[str, Any]) -> _Chang
     elif "incarnation" in document:
         document["reason"] = f"forged {rng.random()}"
     return {}
+
+
+def _other_records(rng: random.Random, stage: Stage, item: StoredObject) -> bytearray:
+    """Return an object in which one bit of the records is another one; if it is encrypted, sealed with its own key."""
+    stored = (stage.folder / item.key).read_bytes()
+    if item.envelope is None:
+        data = bytearray(stored)
+    else:
+        data_key = KeyRing(stage.scene.settings.encryption).data_key(item.key, item.envelope)
+        data = sealing.open_whole(item.envelope, data_key, stored, name=item.key)
+    data[rng.randrange(item.parts[0].start, len(data))] ^= 1 << rng.randrange(8)
+    return data if item.envelope is None else sealing.seal(item.envelope, data_key, data, name=item.key)
+
+
+def _seal_anew(rng: random.Random, stage: Stage) -> _Changes:
+    """The records of a data object are others, and no document says so: who has its data key seals what he likes."""
+    states = ChainReader(stage.scene.store, PAIR).refresh()
+    objects = [item for state in states for item in state.objects.values() if (stage.folder / item.key).exists()]
+    item = rng.choice([item for item in objects if item.journal] if rng.random() < 0.5 else objects)
+    return {stage.folder / item.key: bytes(_other_records(rng, stage, item))}
 
 
 def _append(rng: random.Random, stage: Stage) -> _Changes:
@@ -313,6 +341,7 @@ _WAYS: tuple[tuple[str, Callable[[random.Random, Stage], _Changes]], ...] = (
     ("another pair's replayed", _replay_pair),
     ("another bucket's replayed", _replay_bucket),
     ("edited, and linked anew", _edit),
+    ("other records, sealed anew", _seal_anew),
     ("an entry appended", _append),
     ("rolled back below a known head", _roll_back),
     ("signatures stripped", _strip),

@@ -372,8 +372,20 @@ MISTAKES = (
     Mistake(
         name="a merge copies damaged bytes",
         file="sink/merge.py",
-        old="    if not intact:\n",
-        new="    if not intact and not item.key:\n",
+        old="        if sha256_hex(data) != item.sha256:\n",
+        new="        if sha256_hex(data) != item.sha256 and not item.key:\n",
+    ),
+    Mistake(
+        name="a journal's parts are read unchecked",
+        file="sink/encryption/objects.py",
+        old="!= part.sha256:\n            raise",
+        new="!= part.sha256 and not item.key:\n            raise",
+    ),
+    Mistake(
+        name="who has the data key is believed",
+        file="sink/encryption/objects.py",
+        old="!= part.sha256:\n            raise",
+        new="!= part.sha256 and item.envelope is None:\n            raise",
     ),
     Mistake(
         name="a range counts whenever it was read",

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from test_merge_objects import TOPICS, backup_of, merger, to_the_end
 from test_roll_objects import Names, roller, segment
 
-from backup_avro.chain import PartitionKey, StoredObject
+from backup_avro import sealing
+from backup_avro.chain import PartitionKey, StoredObject, sha256_hex
 from backup_avro.chain_json import decode_entry
 from backup_avro.container import Codec, decode_header
 from backup_avro.envelope import CHUNK_SIZE, is_encrypted
@@ -22,9 +23,10 @@ from backup_avro.errors import ConfigError, DamagedError, ExitCode
 from backup_avro.record import Record, decode_body
 from backup_avro.selection import Slice, select
 from sink.chain.reader import ChainReader
+from sink.confirm import ObjectLostError
 from sink.encryption.errors import MissingKeyError, PlainObjectError
 from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.objects import open_object, read_range, require_keys, stored_object
+from sink.encryption.objects import open_object, part_sha256, read_parts, read_range, require_keys, stored_object
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from spark_jobs.key_history import history
@@ -107,7 +109,7 @@ def test_what_does_not_open_when_it_is_read_again(journal: bool) -> None:
 
 
 def test_nothing_of_keys_and_values_is_in_the_store() -> None:
-    """Neither in data objects nor in the chain, which has no hash of plain bytes either."""
+    """Neither in data objects nor in the chain: a journal's parts are hashed as they are stored."""
     store = MemoryStore(keys=ring())
     canary = "canary-in-a-coal-mine"
     batch = [
@@ -119,9 +121,12 @@ def test_nothing_of_keys_and_values_is_in_the_store() -> None:
     backup.complete()
     assert not [key for key, data in store.objects.items() if canary.encode() in data]
     entries = [decode_entry(data, key) for key, data in store.objects.items() if "generations/00000001/" in key]
-    parts = [part for entry in entries for item in entry.objects for part in item.parts]
+    parts = [(item, part) for entry in entries for item in entry.objects for part in item.parts]
     assert parts
-    assert all(part.sha256 is None for part in parts)
+    for item, part in parts:
+        plain = open_object(store.keys, item, store.objects[item.key])
+        assert part.sha256 == part_sha256(item, part, store.objects[item.key])
+        assert part.sha256 != sha256_hex(plain[part.start : part.end])
 
 
 @pytest.mark.parametrize("journal", [True, False])
@@ -144,8 +149,11 @@ def test_what_is_rolled_with_a_seal_is_what_is_rolled_without(journal: bool) -> 
     assert sealed.item.bytes == len(sealed.data)
     opened = open_object(ring(), sealed.item, bytes(sealed.data))
     assert opened == plain.data
-    assert [replace(part, sha256=None) for part in plain.item.parts] == list(sealed.item.parts)
-    assert all(part.sha256 is None for part in sealed.item.parts)
+    assert [replace(part, sha256=None) for part in plain.item.parts] == [
+        replace(part, sha256=None) for part in sealed.item.parts
+    ]
+    assert all((part.sha256 is not None) is journal for part in sealed.item.parts)
+    assert not {part.sha256 for part in plain.item.parts} & {part.sha256 for part in sealed.item.parts} - {None}
     assert sealed.item.separable is plain.item.separable is journal
 
 
@@ -212,6 +220,87 @@ def test_an_object_in_another_s_place_is_found(two: tuple[MemoryStore, StoredObj
         read_range(store, forged, 0, 10)
 
 
+def sealed_by_another(store: MemoryStore, item: StoredObject, at: int) -> bytes:
+    """The object as somebody makes it who has the data key: a byte of a record differs, and everything opens."""
+    assert item.envelope is not None
+    plain = open_object(store.keys, item, store.objects[item.key])
+    assert isinstance(plain, bytearray)
+    plain[at] ^= 1
+    data_key = store.keys.data_key(item.key, item.envelope)
+    return bytes(sealing.seal(item.envelope, data_key, plain, name=item.key))
+
+
+def test_who_has_the_data_key_makes_no_records(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """He seals what he likes, but the chain has the hash of what was stored: of a journal's parts too."""
+    store, first, _ = two
+    part = first.parts[0]
+    store.objects[first.key] = sealed_by_another(store, first, part.end - 20)
+    assert len(store.objects[first.key]) == first.bytes
+    read_range(store, first, part.start, part.end)  # it does open
+    with pytest.raises(DamagedError, match="are not what the chain says"):
+        read_parts(store, first, [part])
+    for apart, what in ((True, "are not what the chain says"), (False, "has the SHA-256")):
+        with pytest.raises(DamagedError, match=what):
+            read(store, slices(store)[0], apart=apart)
+    assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_merge_takes_no_record_from_who_has_the_data_key(hashed: bool) -> None:
+    """It would lie in an object that the chain vouches for."""
+    store = MemoryStore(keys=ring())
+    backup = backup_of(store, 6, journal=True)
+    if not hashed:
+        forget_hashes(backup)
+    item = next(iter(backup.writer.state.objects.values()))
+    store.objects[item.key] = sealed_by_another(store, item, item.parts[0].end - 20)
+    before = dict(store.objects)
+    with pytest.raises(ObjectLostError, match="what the chain says"):
+        merger(backup).step()
+    assert store.objects == before
+
+
+def forget_hashes(backup: Backup) -> None:
+    """Have a state that is read from a chain of the first release with encryption."""
+    objects = backup.writer.state.objects
+    for key, item in objects.items():
+        objects[key] = replace(item, parts=tuple(replace(part, sha256=None) for part in item.parts))
+
+
+def test_a_journal_without_hashes_is_read_whole(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
+    """As encrypted ones once were: nothing but the whole object's hash vouches for them."""
+    store, first, _ = two
+    bare = replace(first, parts=tuple(replace(part, sha256=None) for part in first.parts))
+    piece = replace(slices(store)[0], item=bare, part=bare.parts[0])
+    assert [record.offset for record in read(store, piece, apart=True)] == list(range(10))
+    store.objects[first.key] = sealed_by_another(store, first, first.parts[0].end - 20)
+    with pytest.raises(DamagedError, match="has the SHA-256"):
+        read(store, piece, apart=True)
+
+
+def test_parts_are_checked_one_by_one() -> None:
+    """Those of many partitions, in chunks that hold the end of one and the beginning of the next one."""
+    store = MemoryStore(keys=ring())
+    backup = Backup.claim(store, topics=[TopicSpec("t", 40)])
+    backup.commit([r for p in range(40) for r in records("t", p, range(240))], journal=True)
+    (item,) = backup.writer.state.objects.values()
+    assert item.envelope is not None
+    assert item.bytes > 3 * CHUNK_SIZE
+    plain = bytes(open_object(store.keys, item, store.objects[item.key]))
+    for parts in (item.parts, item.parts[3:5], item.parts[-1:], item.parts[7::9]):
+        assert read_parts(store, item, parts) == [plain[part.start : part.end] for part in parts]
+    touched = next(part for part in item.parts if part.start // CHUNK_SIZE != part.end // CHUNK_SIZE)
+    store.objects[item.key] = sealed_by_another(store, item, touched.end - 20)
+    for part in item.parts:
+        stretch = item.stretch(part.start, part.end)
+        hit = stretch.plain <= touched.end - 20 < stretch.plain + stretch.end - stretch.start
+        if hit:
+            with pytest.raises(DamagedError, match=f"bytes {part.start} to {part.end} are not what the chain says"):
+                read_parts(store, item, [part])
+        else:
+            assert read_parts(store, item, [part]) == [plain[part.start : part.end]]
+
+
 def test_what_the_chain_says_of_encryption_must_be_so(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:
     """An encrypted object that is said to be plain, and a plain one that is said to be encrypted."""
     store, first, _ = two
@@ -229,8 +318,10 @@ def test_a_part_that_is_cut_short_is_found(two: tuple[MemoryStore, StoredObject,
     """A range beyond the end of what the store has."""
     store, first, _ = two
     store.objects[first.key] = store.objects[first.key][:-1]
-    with pytest.raises(DamagedError, match=f"the chain says {first.bytes}"):
+    with pytest.raises(DamagedError, match="are not what the chain says"):
         read(store, slices(store)[0], apart=True)
+    with pytest.raises(DamagedError, match=f"the chain says {first.bytes}"):
+        read_range(store, first, 0, first.plain_bytes)
     assert [fault for fault, _ in findings(store)] == [Fault.CHECKSUM]
 
 

@@ -13,7 +13,7 @@ from chains import OPENING, Chain, complete_generation, done_base, key, part, po
 from backup_avro.chain import Base, Clearing, Entry, Kind, Mark, Position, StoredObject, Taint, sha256_hex
 from backup_avro.chain_json import encode_entry
 from backup_avro.envelope import Envelope
-from backup_avro.fold import ChainError, Generation, check
+from backup_avro.fold import ChainError, Generation, check, object_problem
 from backup_avro.snapshot import dump_state
 
 K = key()
@@ -618,12 +618,15 @@ def test_reading_an_honest_chain_gives_the_same_state() -> None:
     assert fresh.name_of(key("x", 3)) == "x-3"
 
 
-def test_an_encrypted_journal_needs_no_hashes() -> None:
-    """Its chunks vouch for themselves; a hash of plain bytes would confirm a guess."""
+def test_an_encrypted_journal_without_hashes_is_taken_and_read_whole() -> None:
+    """Once they had none. Only as a whole does the chain vouch for it."""
     chain = building()
     item = replace(chain.object(part(110, 111)), journal=True, envelope=ENVELOPE, bytes=ENVELOPE.stored_size(200))
     chain.append(Kind.COMMIT, **objects(chain, item))
-    assert chain.state.objects[item.key].separable
+    assert not chain.state.objects[item.key].separable
+    hashed = replace(item, parts=(replace(item.parts[0], sha256="0" * 64),))
+    assert hashed.separable
+    assert object_problem(hashed) is None
 
 
 def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
