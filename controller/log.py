@@ -57,8 +57,12 @@ def register_secrets(values: Iterable[str]) -> None:
     forms = set(_Process.secrets)
     for value in (part for whole in values for part in (whole, *_lines_of(whole))):
         if len(value) >= _SHORTEST_SECRET:
-            forms |= {value, json.dumps(value)[1:-1], repr(value)[1:-1], *_quoted(value)}
+            forms |= {value, json.dumps(value)[1:-1], *_in_python(value), *_quoted(value)}
     _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
+
+
+def _in_python(value: str) -> tuple[str, str]:
+    return repr(value)[1:-1], repr(value.encode(errors="surrogateescape"))[2:-1]
 
 
 def _quoted(value: str) -> tuple[str, str]:

@@ -28,8 +28,8 @@ _LEAST_CHUNK, _MOST_CHUNK = 10, 24
 ID_SIZE: Final = 8
 DATA_KEY_SIZE: Final = 32
 _WRAPPED_SIZE: Final = DATA_KEY_SIZE + 8
-_LONGEST_WRAPPING_KEY: Final = 6144
-"""Bytes: the most that AWS KMS takes to decrypt."""
+#: Bytes: the most that AWS KMS takes to decrypt.
+LONGEST_WRAPPING_KEY: Final = 6144
 _START: Final = len(MAGIC) + 1
 _FIXED: Final = _START + ID_SIZE + 1 + 2
 
@@ -65,7 +65,7 @@ class Envelope:
             raise ValueError(f"a key id that is not {2 * ID_SIZE} hex digits")
         if len(self.data_key) != _WRAPPED_SIZE:
             raise ValueError(f"a wrapped data key of {len(self.data_key)} bytes instead of {_WRAPPED_SIZE}")
-        if len(self.wrapping_key) > _LONGEST_WRAPPING_KEY:
+        if len(self.wrapping_key) > LONGEST_WRAPPING_KEY:
             raise ValueError(f"a wrapping key of {len(self.wrapping_key)} bytes")
 
     @property

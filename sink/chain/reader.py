@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, pairwise, zip_longest
+from typing import Final
 
 from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, sha256_hex
@@ -13,7 +14,7 @@ from backup_avro.chain_json import decode_claim, decode_entry
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, TandemError, bare
 from backup_avro.fold import Generation
 from backup_avro.head import Head, RolledBackError
-from sink.object_store.base import ObjectMissingError, ObjectStore
+from sink.object_store.base import ObjectMissingError, ObjectStore, StoreUnfitError
 
 _PARALLEL_READS = 16
 _WINDOW = 4 * _PARALLEL_READS
@@ -23,6 +24,8 @@ thousand partitions has 0.7 MB; larger ones, such as a SNAPSHOT of many objects,
 _FEW = 2
 """Chains whose heads are not worth looking for at the same time."""
 _FAR = 64
+_MOST: Final = 1 << 48
+"""Entries that no chain has: one a millisecond for thousands of years."""
 """Entries after which it is looked how many more there are."""
 _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
@@ -38,7 +41,10 @@ _ROLLED_BACK = (
 
 
 def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
-    """Return the largest n > 0 with exists(n), numbers being dense from 1 on, 0 if none is; quickly near `guess`."""
+    """Return the largest n > 0 with exists(n), numbers being dense from 1 on, 0 if none is; quickly near `guess`.
+
+    StoreUnfitError if there seem to be more than any chain can have.
+    """
     step, low = 1, guess
     if guess and not exists(guess):
         high = guess
@@ -49,6 +55,11 @@ def _last(exists: Callable[[int], bool], guess: int = 0) -> int:
         while exists(low + step):
             low += step
             step *= 2
+            if low > _MOST:
+                raise StoreUnfitError(
+                    f"the store says that a chain has an entry {low}, which can't be",
+                    remedy="check that store.root and endpoint_url are of an S3 server",
+                )
         high = low + step
     while high - low > 1:
         middle = (low + high) // 2

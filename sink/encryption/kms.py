@@ -11,18 +11,21 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import botocore.exceptions as vendor
 from botocore.config import Config
 
+from backup_avro.envelope import LONGEST_WRAPPING_KEY
 from backup_avro.errors import DamagedError, TandemError
+from backup_avro.sealing import KEY_SIZE
 from sink import clock
 from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from sink.encryption.settings import region_of
 from sink.object_store.agents import keep_answers_out_of_logs
-from sink.object_store.aws_session import AwsSession
+from sink.object_store.aws_session import MISREAD, AwsSession
 
+_T = TypeVar("_T")
 _FRESH_S: Final = 3600.0
 _KEPT: Final = 1024
 _CONFIG: Final = Config(connect_timeout=5, read_timeout=10, retries={"mode": "standard", "max_attempts": 4})
@@ -68,8 +71,13 @@ class KmsKey:
         with self._lock:
             at, plain, stored = self._given.get((pair, generation), (float("-inf"), b"", b""))
             if self._monotonic() - at >= _FRESH_S:
-                answer = self._call("generate_data_key", pair, generation, KeySpec="AES_256")
-                plain, stored = answer["Plaintext"], answer["CiphertextBlob"]
+                plain, stored = self._call(
+                    "generate_data_key",
+                    pair,
+                    generation,
+                    take=lambda answer: (_key_in(answer), _blob_in(answer)),
+                    KeySpec="AES_256",
+                )
                 now = self._monotonic()
                 self._given = {key: given for key, given in self._given.items() if now - given[0] < _FRESH_S}
                 self._given[pair, generation] = (now, plain, stored)
@@ -83,7 +91,7 @@ class KmsKey:
             if plain is None:
                 if not stored:
                     raise DamagedError(f"it has no wrapping key, but key {self.id} is of a KMS")
-                plain = self._call("decrypt", pair, generation, CiphertextBlob=stored)["Plaintext"]
+                plain = self._call("decrypt", pair, generation, take=_key_in, CiphertextBlob=stored)
             self._keep((stored, pair, generation), plain)
             return plain
 
@@ -93,7 +101,8 @@ class KmsKey:
         while len(self._opened) > _KEPT:
             self._opened.popitem(last=False)
 
-    def _call(self, action: str, pair: str, generation: int, **how: object) -> Any:  # noqa: ANN401 (the SDK's answer)
+    def _call(self, action: str, pair: str, generation: int, *, take: Callable[[Any], _T], **how: object) -> _T:
+        """Return what `take` finds in the answer. Whatever can't be read is no answer of a KMS."""
         context = {"tandem:pair": pair, "tandem:generation": str(generation)}
         what = f"{action} with {self._arn}"
         try:
@@ -101,7 +110,7 @@ class KmsKey:
                 self._client = AwsSession().create_client(
                     "kms", region_name=region_of(self._arn), endpoint_url=self._endpoint_url, config=_CONFIG
                 )
-            return getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how)
+            return take(getattr(self._client, action)(KeyId=self._arn, EncryptionContext=context, **how))
         except vendor.ClientError as error:
             # Not from these errors: they would say what the server has said, and that may be what was sent.
             raise _error_of(error, what) from None
@@ -111,11 +120,32 @@ class KmsKey:
             ) from None
         except vendor.BotoCoreError as error:
             raise KeyUnavailableError(f"{what}: {type(error).__name__}", remedy="is the KMS within reach?") from None
+        except MISREAD as error:
+            # Without its words: they may be what was answered, which may be the key.
+            raise KeyUnavailableError(
+                f"{what}: the answer is none of a KMS ({type(error).__name__})",
+                remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
+            ) from None
+
+
+def _key_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
+    return _sized(answer["Plaintext"], KEY_SIZE, KEY_SIZE)
+
+
+def _blob_in(answer: Any) -> bytes:  # noqa: ANN401 (as the SDK's)
+    # An empty one would make objects that no other process opens.
+    return _sized(answer["CiphertextBlob"], 1, LONGEST_WRAPPING_KEY)
+
+
+def _sized(value: object, least: int, most: int) -> bytes:
+    if not isinstance(value, bytes) or not least <= len(value) <= most:
+        raise ValueError("no key")
+    return value
 
 
 def _error_of(error: vendor.ClientError, what: str) -> TandemError:
-    said = error.response.get("Error", {}).get("Code", "")
-    code = said if _CODE.fullmatch(said) else "no code"
+    said: object = error.response.get("Error", {}).get("Code", "")
+    code = said if isinstance(said, str) and _CODE.fullmatch(said) else "no code"
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _NOT_OURS:
         return DamagedError(f"its wrapping key was changed, or is of another pair or generation ({code})")

@@ -1,7 +1,8 @@
-"""What agents answer that give credentials over HTTP, such as those of pod identities: it is never repeated.
+"""What those answer that give credentials, agents over HTTP and commands of profiles: it is never repeated.
 
-An answer may repeat the request, and the token in that is known to nobody but AWS's SDK, which took it from
+An agent's answer may repeat the request, and the token in that is known to nobody but AWS's SDK, which took it from
 AWS_CONTAINER_AUTHORIZATION_TOKEN or from the file that AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE names, and which changes.
+A command may complain of what it was given, or has been given.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import logging
 import re
 from typing import Final
 
-_ANSWER: Final = re.compile(r"(?<=from container metadata): .*", re.DOTALL)
+_ANSWER: Final = re.compile(r"(from (?:container metadata|custom-process)): .*", re.DOTALL)
 _LOGGER: Final = "botocore.credentials"
 
 
 def without_answer(said: str) -> str:
-    """Return what the SDK says in an error, without what an agent has answered."""
-    return _ANSWER.sub("", said)
+    """Return what the SDK says in an error, without what an agent or a command has answered."""
+    return _ANSWER.sub(r"\1", said)
 
 
 def keep_answers_out_of_logs() -> None:

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import botocore.exceptions as vendor
+from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 _T = TypeVar("_T")
+#: What it ends in to read an answer of a service that is none: the SDK checks little of what it hands on.
+MISREAD: Final = (
+    ResponseParserError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 
 
 class AwsSession(Session):
@@ -39,6 +50,8 @@ class _Checked:
         self._found: Any = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (as the SDK's)
+        if name.startswith("__") or name in {"_load", "_lock", "_found"}:  # of one that copy or pickle is making
+            raise AttributeError(name)
         return getattr(self.current(), name)
 
     def current(self) -> Any:  # noqa: ANN401 (as the SDK's)
@@ -74,19 +87,18 @@ class UselessCredentialsError(vendor.CredentialRetrievalError):
 
     fmt = "from whoever gives credentials: {error_msg}"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(provider="", error_msg=why)
+
+def _useless(why: str) -> UselessCredentialsError:
+    return UselessCredentialsError(provider="", error_msg=why)
 
 
 def _checked(frozen: Any) -> Any:  # noqa: ANN401 (as the SDK's)
     """Return it if requests can be signed with it: http.client would quote what can't stand in a header."""
     if not isinstance(frozen.secret_key, str) or frozen.secret_key == "":
-        raise UselessCredentialsError("the secret key is no text")
+        raise _useless("the secret key is no text")
     for name, value in (("key id", frozen.access_key), ("token", frozen.token)):
         if not _fits_a_header(value) and not (name == "token" and (value is None or value == "")):
-            raise UselessCredentialsError(
-                f"the {name} is no text, or has letters that no header can have, such as a line break"
-            )
+            raise _useless(f"the {name} is no text, or has letters that no header can have, such as a line break")
     return frozen
 
 
@@ -96,10 +108,10 @@ def _asked(ask: Callable[[], _T]) -> _T:
     except (vendor.BotoCoreError, vendor.ClientError):
         raise
     except OSError as error:
-        raise UselessCredentialsError(f"{error.strerror}: {error.filename}") from None
+        raise _useless(f"{error.strerror}: {error.filename}") from None
     except Exception as error:  # noqa: BLE001 (whatever a wrong answer is to the SDK)
         # Without its words: they may be the answer's.
-        raise UselessCredentialsError(f"what was answered is of no use ({type(error).__name__})") from None
+        raise _useless(f"what was answered is of no use ({type(error).__name__})") from None
 
 
 def _fits_a_header(value: object) -> bool:

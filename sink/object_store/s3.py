@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from secrets import token_bytes
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -35,13 +35,22 @@ from sink.object_store.base import (
 from sink.object_store.keys import check_folder, check_key, check_prefix, check_range, is_key, safe_start
 from sink.object_store.probing import LARGEST_PROBE, probe_key, probe_put_if_absent, race_for
 from sink.object_store.s3_answers import error_of
-from sink.object_store.s3_client import ChecksumError, S3Caller, utc
+from sink.object_store.s3_client import ChecksumError, S3Caller
+from sink.object_store.s3_contents import (
+    listed_files,
+    listed_folders,
+    listed_objects,
+    listed_uploads,
+    next_page,
+    next_uploads,
+    read_body,
+    size_of,
+    utc,
+)
 from sink.object_store.s3_multipart import MultipartPut, abort_upload, crc32c_of
 from sink.object_store.settings import StoreSettings
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import ListMultipartUploadsOutputTypeDef, ListObjectsV2OutputTypeDef
-
+_T = TypeVar("_T")
 _DELETE_BATCH = 1000
 _MAX_SKEW = timedelta(minutes=5)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -122,9 +131,9 @@ class S3Store:
         def get() -> bytes:
             answer = self._client.get_object(Bucket=self._bucket, Key=name, **wanted)
             # Not `with answer["Body"] as …`: that hands out what lies below, without the checks of length and checksum.
-            with closing(answer["Body"]) as stream:
-                check_size(key, answer["ContentLength"], most)  # a range would do, but has no checksum
-                data = stream.read()
+            with closing(answer["Body"]):
+                check_size(key, size_of(answer), most)  # a range would do, but has no checksum
+                data = read_body(answer)
             if wanted and answer["ResponseMetadata"]["HTTPStatusCode"] == 200:
                 return data[start:end]  # a store may send more than it was asked for
             return data
@@ -150,13 +159,13 @@ class S3Store:
             part = _CONTENT_RANGE.fullmatch(answer.get("ContentRange", ""))
             with closing(answer["Body"]) as stream:
                 if part is not None:
-                    stream.read()  # a connection with an unread byte can't be used again
-            size = int(part[3]) if part is not None else answer["ContentLength"]
+                    stream.read(2)  # a connection with an unread byte can't be used again
+            size = int(part[3]) if part is not None else size_of(answer)
             return ObjectInfo(key=key, size=size, modified=utc(answer["LastModified"]))
 
         def head_empty() -> ObjectInfo:
             answer = self._client.head_object(Bucket=self._bucket, Key=name)
-            return ObjectInfo(key=key, size=answer["ContentLength"], modified=utc(answer["LastModified"]))
+            return ObjectInfo(key=key, size=size_of(answer), modified=utc(answer["LastModified"]))
 
         action = f"head {name!r}"
         # 416: it is there and has no first byte.
@@ -172,23 +181,23 @@ class S3Store:
             after = None
         start = safe_start(prefix, after) if after is not None else None
         more = {"StartAfter": self._root + start} if start is not None else {}
-        for page in self._pages(self._root + prefix, more):
-            for item in page.get("Contents", []):
-                key = item["Key"][len(self._root) :]
+        for page in self._pages(self._root + prefix, more, listed_objects):
+            for name, size, modified in page:
+                key = name[len(self._root) :]
                 if is_key(key) and (after is None or key > after):
-                    yield ObjectInfo(key=key, size=item["Size"], modified=utc(item["LastModified"]))
+                    yield ObjectInfo(key=key, size=size, modified=modified)
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         """Yield the names of folders below `prefix`; all of them are read first, as servers order them differently."""
-        return self._names(prefix, lambda page: (item["Prefix"][:-1] for item in page.get("CommonPrefixes", [])))
+        return self._names(prefix, listed_folders)
 
     def list_files(self, prefix: str) -> Iterator[str]:
         """Yield the names of the objects in one folder; all are read first, as of folders."""
-        return self._names(prefix, lambda page: (item["Key"] for item in page.get("Contents", [])))
+        return self._names(prefix, listed_files)
 
-    def _names(self, prefix: str, paths: Callable[[Any], Iterable[str]]) -> Iterator[str]:
+    def _names(self, prefix: str, paths: Callable[[Any, str], Sequence[str]]) -> Iterator[str]:
         folder = self._root + check_folder(prefix)
-        names = {path[len(folder) :] for page in self._pages(folder, {"Delimiter": "/"}) for path in paths(page)}
+        names = {path[len(folder) :] for page in self._pages(folder, {"Delimiter": "/"}, paths) for path in page}
         yield from sorted(name for name in names if is_key(prefix + name))
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -208,20 +217,20 @@ class S3Store:
     def list_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         """Yield unfinished multipart uploads."""
         check_prefix(prefix)
-        marker: dict[str, Any] = {}
+        marker: dict[str, str] = {}
         while True:
-            page = self._upload_page(self._root + prefix, marker)
-            for item in page.get("Uploads", []):
-                key = item["Key"][len(self._root) :]
+            uploads, truncated, following = self._upload_page(self._root + prefix, marker)
+            for name, upload_id, initiated in uploads:
+                key = name[len(self._root) :]
                 if is_key(key):
-                    yield UploadInfo(key=key, upload_id=item["UploadId"], initiated=utc(item["Initiated"]))
-            if not page.get("IsTruncated"):
+                    yield UploadInfo(key=key, upload_id=upload_id, initiated=initiated)
+            if not truncated:
                 return
-            if not page.get("NextKeyMarker"):
+            if following is None:
                 # SeaweedFS gives no such marker and can't go on from one.
                 _log.warning("more unfinished uploads than the store lists at once", bucket=self._bucket, prefix=prefix)
                 return
-            marker = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
+            marker = following
 
     def abort_upload(self, upload: UploadInfo) -> None:
         """Abort one unfinished upload."""
@@ -236,7 +245,7 @@ class S3Store:
         now = self._caller.now()
         if now is None:
             with suppress(StoreDeniedError):  # who may list a pair's folder alone: a refusal has a date too
-                next(self._pages(self._root, {"MaxKeys": 1}))
+                next(self._pages(self._root, {"MaxKeys": 1}, listed_files))
             now = self._caller.now()
         if now is None:
             raise StoreUnfitError(
@@ -279,35 +288,35 @@ class S3Store:
     def _name(self, key: str) -> str:
         return self._root + check_key(key)
 
-    def _pages(self, prefix: str, arguments: dict[str, Any]) -> Iterator[ListObjectsV2OutputTypeDef]:
-        token: dict[str, Any] = {}
-        while True:
-            page = self._page(prefix, arguments | token)
-            yield page
-            if not page["IsTruncated"]:
-                return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+    def _pages(
+        self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]]
+    ) -> Iterator[Sequence[_T]]:
+        """Yield what `take` makes of each page, and of the prefix that was asked for."""
+        token: dict[str, str] | None = {}
+        while token is not None:
+            taken, token = self._page(prefix, arguments | token, take)
+            yield taken
 
-    def _page(self, prefix: str, arguments: dict[str, Any]) -> ListObjectsV2OutputTypeDef:
-        action = f"list {prefix!r}"
-
-        def page() -> ListObjectsV2OutputTypeDef:
+    def _page(
+        self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]]
+    ) -> tuple[Sequence[_T], dict[str, str] | None]:
+        def page() -> tuple[Sequence[_T], dict[str, str] | None]:
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **arguments)
-            if "IsTruncated" not in answer:
-                # Something else than S3 answered 200. Read as an empty listing it would hide everything.
-                raise StoreTransientError(
-                    f"{self._caller.what(action)}: the answer is no listing",
-                    remedy="check that endpoint_url is an S3 server",
-                )
-            return answer
+            # Something else than S3 may answer 200. Read as an empty listing it would hide everything.
+            truncated = answer["IsTruncated"]
+            taken = take(answer, prefix)
+            return taken, next_page(answer, arguments.get("ContinuationToken")) if truncated else None
 
-        return self._caller.call(action, page)
+        return self._caller.call(f"list {prefix!r}", page)
 
-    def _upload_page(self, prefix: str, marker: dict[str, Any]) -> ListMultipartUploadsOutputTypeDef:
-        return self._caller.call(
-            f"list uploads below {prefix!r}",
-            lambda: self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix, **marker),
-        )
+    def _upload_page(
+        self, prefix: str, marker: dict[str, Any]
+    ) -> tuple[Sequence[tuple[str, str, datetime]], bool, dict[str, str] | None]:
+        def page() -> tuple[Sequence[tuple[str, str, datetime]], bool, dict[str, str] | None]:
+            answer = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix, **marker)
+            return listed_uploads(answer, prefix), bool(answer.get("IsTruncated")), next_uploads(answer, marker)
+
+        return self._caller.call(f"list uploads below {prefix!r}", page)
 
     def _delete_batch(self, names: Sequence[str]) -> None:
         left = names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -17,15 +17,15 @@ import stamina
 import urllib3.exceptions
 from botocore.config import Config
 from botocore.loaders import create_loader
-from botocore.parsers import ResponseParserError
 
 from backup_avro.errors import ConfigError, TandemError
 from sink import clock
 from sink.object_store.agents import keep_answers_out_of_logs, without_answer
-from sink.object_store.aws_session import AwsSession
+from sink.object_store.aws_session import MISREAD, AwsSession
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
+from sink.object_store.s3_contents import utc
 from sink.object_store.sent_credentials import SentCredentials
 from sink.object_store.settings import StoreSettings, check_endpoint
 
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 # Reading the SDK's description of S3 takes most of the time that making a client takes; once is enough.
 _DESCRIPTIONS = create_loader()
 # Subclasses of OSError and urllib3's own errors can surface while a body is read.
-_VENDOR_ERRORS = (vendor.BotoCoreError, ResponseParserError, urllib3.exceptions.HTTPError, OSError)
+_VENDOR_ERRORS = (vendor.BotoCoreError, urllib3.exceptions.HTTPError, OSError)
 _GIVER = "check whoever gives them (an agent on the node, the instance's metadata, a command); it is asked again"
 
 keep_answers_out_of_logs()
@@ -81,7 +81,8 @@ class S3Caller:
         """Return what `request` returns; ask again, the same, after what is transient.
 
         `answers` says what an error answer means here, by its code or, second, its status. `action` names what is
-        done and to which object. Raises the errors of `s3_answers.error_of`, and ConfigError.
+        done and to which object. `request` reads all that is wanted of the answer: what can't be read is no answer
+        of S3, and transient. Raises the errors of `s3_answers.error_of`, and ConfigError.
         """
         for attempt in self.attempts(_is_worth_retrying, self._settings.attempts):
             with attempt:
@@ -97,6 +98,12 @@ class S3Caller:
                     # Likewise: they quote what is no answer, and what providers of credentials say.
                     said = self.masked(without_answer(str(error)))
                     raise _error_without_answer(error, said, self.what(action)) from None
+                except MISREAD as error:
+                    # Without its words, which may be the answer's.
+                    raise StoreTransientError(
+                        f"{self.what(action)}: the answer is no S3 answer ({type(error).__name__})",
+                        remedy="check that endpoint_url is an S3 server",
+                    ) from None
                 return meaning()
         raise AssertionError("the last attempt returns or raises")
 
@@ -140,11 +147,6 @@ class S3Caller:
         if date is not None:
             with suppress(ValueError):
                 self._clock.observe(utc(parsedate_to_datetime(date)), at=self._monotonic())
-
-
-def utc(moment: datetime) -> datetime:
-    """Return the same moment in UTC; one without a zone is in UTC."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _is_worth_retrying(error: Exception) -> bool:
@@ -214,8 +216,4 @@ def _error_without_answer(error: Exception, text: str, what: str) -> TandemError
             return StoreTransientError(said, remedy="check that endpoint_url is right and the store is up")
         case vendor.ParamValidationError() | vendor.NoRegionError() | vendor.UnknownEndpointError():
             return ConfigError(said, remedy="check bucket, region and endpoint_url")
-        case ResponseParserError():
-            return StoreTransientError(
-                f"{what}: the answer is no S3 answer", remedy="check that endpoint_url is an S3 server"
-            )
     return StoreTransientError(said, remedy="the answer is lost, so the outcome is unknown; it is tried again")

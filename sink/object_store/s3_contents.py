@@ -1,0 +1,100 @@
+"""What is in answers of S3 that are no errors. Pure, but for the reading of a body.
+
+Whatever answers there is not believed to be S3: these functions raise one of `aws_session.MISREAD` for an answer that
+lacks something, or has what no answer of S3 can have, and `S3Caller.call` turns that into an error of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+
+def size_of(answer: Any) -> int:  # noqa: ANN401 (the SDK's answers are dicts of a type for each)
+    """Return how many bytes an object has, or what is sent of it. A ValueError for less than none."""
+    return _positive(answer["ContentLength"])
+
+
+def read_body(answer: Any) -> bytes:  # noqa: ANN401 (as above)
+    """Return the body, checked by the SDK, and no longer than the answer says before."""
+    stream, size = answer["Body"], size_of(answer)
+    if "transfer-encoding" not in answer["ResponseMetadata"]["HTTPHeaders"]:
+        whole: bytes = stream.read()
+        return whole
+    # Sent in chunks it is as long as it likes.
+    data: bytes = stream.read(size + 1)
+    if len(data) > size:
+        raise ValueError("more bytes than were announced")
+    stream.read(1)  # it is checked at its end
+    return data
+
+
+def listed_objects(page: Any, prefix: str) -> Sequence[tuple[str, int, datetime]]:  # noqa: ANN401 (as above)
+    """Return name, size and time of the objects of a page."""
+    return [
+        (_below(prefix, item["Key"]), _positive(item["Size"]), utc(item["LastModified"]))
+        for item in page.get("Contents", ())
+    ]
+
+
+def listed_files(page: Any, prefix: str) -> Sequence[str]:  # noqa: ANN401 (as above)
+    """Return the names of the objects of a page."""
+    return [_below(prefix, item["Key"]) for item in page.get("Contents", ())]
+
+
+def listed_folders(page: Any, prefix: str) -> Sequence[str]:  # noqa: ANN401 (as above)
+    """Return the names of the folders of a page, without the slash at their end."""
+    return [_below(prefix, item["Prefix"])[:-1] for item in page.get("CommonPrefixes", ())]
+
+
+def listed_uploads(page: Any, prefix: str) -> Sequence[tuple[str, str, datetime]]:  # noqa: ANN401 (as above)
+    """Return name, id and time of the uploads of a page."""
+    return [
+        (_below(prefix, item["Key"]), _text(item["UploadId"]), utc(item["Initiated"]))
+        for item in page.get("Uploads", ())
+    ]
+
+
+def next_page(page: Any, token: str | None) -> dict[str, str]:  # noqa: ANN401 (as above)
+    """Return what asks for the page after one that was had with `token`, and is not the last one."""
+    following = _text(page["NextContinuationToken"])
+    if not following or following == token:
+        raise ValueError("a listing that never ends")
+    return {"ContinuationToken": following}
+
+
+def next_uploads(page: Any, marker: dict[str, str]) -> dict[str, str] | None:  # noqa: ANN401 (as above)
+    """Return what asks for the page after one that was had with `marker`, None if nothing does."""
+    if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
+        return None
+    following = {
+        "KeyMarker": _text(page["NextKeyMarker"]), "UploadIdMarker": _text(page.get("NextUploadIdMarker", ""))
+    }  # fmt: skip
+    if following == marker:
+        raise ValueError("a listing that never ends")
+    return following
+
+
+def utc(moment: datetime) -> datetime:
+    """Return the same moment in UTC; one without a zone is in UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _below(prefix: str, name: object) -> str:
+    found = _text(name)
+    if not found.startswith(prefix):
+        raise ValueError("a name that was not asked for")
+    return found
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("no text")
+    return value
+
+
+def _positive(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("no size")
+    return value
