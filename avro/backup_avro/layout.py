@@ -24,6 +24,8 @@ _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 LAST_GENERATION = 10**8 - 1
 #: What lies beside the instances' folders in that of a pair, so no instance may have such a name.
 FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
+#: What names of objects begin with that try a store, there too.
+PROBES = "probe-"
 #: Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too.
 INTERNAL_TOPICS = frozenset(
     {

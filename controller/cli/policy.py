@@ -143,6 +143,8 @@ def _warnings(role: Role, loaded: Config, targets: Sequence[str], found: Sequenc
         yield "these rights write to the guarded topics: give them on another cluster, or name others with --target"
     if role is Role.DRILL and loaded.topics.expressions and not targets:
         yield "drills of topics that patterns guard are left out: name each such topic with --target"
+    if role is Role.RESTORE_GROUPS and not loaded.groups.enabled:
+        yield "no rights on groups, as groups.enabled is off: offsets of before take Read and Delete on their groups"
     if any(acl.name == "*" and acl.resource.value == "topic" for acl in found):
         yield "a pattern begins with a wildcard, so these rights are on all topics: narrow it, or what is printed here"
 

@@ -195,6 +195,8 @@ def whole(config: Config) -> Iterator[Problem]:
     for name in config.instances:
         if name in layout.FOLDERS:
             yield "instances", f"{name} is the name of a folder in the store; choose another"
+        if name.startswith(layout.PROBES):
+            yield "instances", f"{name} begins as objects do that try the store, whose rights differ; choose another"
     names = " and ".join(config.instances)
     if config.instance is not None and config.instance not in config.instances:
         yield "instance", f'"{config.instance}" is none of the instances {names}'

@@ -198,7 +198,8 @@ def _restore(scope: Scope) -> Iterator[Acl]:
 
 def _restore_groups(scope: Scope) -> Iterator[Acl]:
     yield from scope.targets.acls(Resource.TOPIC, "Read", "DescribeConfigs")
-    yield from (scope.groups or Names(prefixes=("",))).acls(Resource.GROUP, "Read", "Delete")
+    if scope.groups is not None:
+        yield from scope.groups.acls(Resource.GROUP, "Read", "Delete")
 
 
 def _drill(scope: Scope) -> Iterator[Acl]:

@@ -41,7 +41,7 @@ _RELEASES: Final = _all_below(layout.releases_prefix)
 _PAUSES: Final = _all_below(layout.pauses_prefix)
 _RESTORES: Final = _all_below(layout.restores_prefix)
 _RESULTS: Final = _all_below(layout.results_prefix)
-_PROBE: Final = "probe-*"
+_PROBE: Final = f"{layout.PROBES}*"
 _ALL: Final = "*"
 # Stands for the data of the role's own instance, and of both.
 _OWN: Final = "<own>"

@@ -7,15 +7,19 @@ ended would be a KeyError, a ValueError or a RuntimeError, in the middle of a re
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import botocore.exceptions as vendor
+from botocore.credentials import ProcessProvider
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 _T = TypeVar("_T")
+#: Seconds that a command may take which gives credentials.
+COMMAND_S: Final = 60.0
 #: What it ends in to read an answer of a service that is none: the SDK checks little of what it hands on.
 MISREAD: Final = (
     ResponseParserError,
@@ -24,7 +28,7 @@ MISREAD: Final = (
     TypeError,
     AttributeError,
     ArithmeticError,
-    RecursionError,
+    RuntimeError,
 )
 
 
@@ -34,8 +38,27 @@ class AwsSession(Session):
     def get_credentials(self) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
         """Return what the SDK finds, None if there is nothing."""
         # One that was asked before refuses a second time: it takes a role that it has seen for a circle.
-        checked = _Checked(lambda: self._create_credential_resolver().load_credentials())  # type: ignore[attr-defined]
+        checked = _Checked(lambda: self._resolver().load_credentials())
         return None if checked.current() is None else checked
+
+    def _resolver(self) -> Any:  # noqa: ANN401 (as the SDK's)
+        resolver = self._create_credential_resolver()  # type: ignore[attr-defined]
+        for provider in resolver.providers:
+            if isinstance(provider, ProcessProvider):
+                vars(provider)["_popen"] = _Command  # the SDK would wait for a command for ever
+        return resolver
+
+
+class _Command(subprocess.Popen[bytes]):
+    """The command of a profile that gives credentials. It does not take for ever, nor do all who wait for it."""
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[bytes, bytes]:  # noqa: A002, ANN401 (as its base)
+        """Return its output and errors. UselessCredentialsError if it takes too long; it is killed then."""
+        try:
+            return super().communicate(input, timeout or COMMAND_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise _useless(f"the command of credential_process took longer than {COMMAND_S:.0f} s") from None
 
 
 class _Checked:

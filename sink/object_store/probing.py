@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from backup_avro.layout import PROBES
 from sink.object_store.base import ObjectStore, Put, StoreTransientError, StoreUnfitError
 
 _RACERS = 6
@@ -20,7 +21,7 @@ _REMEDY = (
 def probe_key(prefix: str) -> str:
     """Return a new name for a probe object; random, so that no two probes meet."""
     folder = prefix if not prefix or prefix.endswith("/") else prefix + "/"
-    return f"{folder}probe-{secrets.token_hex(8)}"
+    return f"{folder}{PROBES}{secrets.token_hex(8)}"
 
 
 def probe_put_if_absent(store: ObjectStore, key: str, body: bytes) -> None:

@@ -29,7 +29,7 @@ from controller import goals, http
 from controller.cli import restore_options
 from controller.config import loading
 from controller.config.values import parse_duration, parse_size
-from fuzz import corpus, given, hostile, sealed
+from fuzz import answers, corpus, given, hostile, sealed
 from fuzz.surface import WHERE, Surface
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -382,7 +382,12 @@ _SIMPLE: Final = (
     *given.SURFACES,
 )
 _BY_NAME: Final = {surface.name: surface for surface in _SIMPLE}
-_OPENED: Final[Mapping[str, Callable[[], Any]]] = {"configuration": _config, "http": _http, **given.OPENED}
+_OPENED: Final[Mapping[str, Callable[[], Any]]] = {
+    "configuration": _config,
+    "http": _http,
+    **given.OPENED,
+    **answers.OPENED,
+}
 NAMES: Final = (*_BY_NAME, *_OPENED)
 
 

@@ -99,6 +99,7 @@ def test_acls_are_lines_for_the_principal_of_the_configuration(tandem: Tandem) -
     [
         ("kafka --role restore", CONFIG, "these rights write to the guarded topics"),
         ("kafka --role drill", CONFIG, "drills of topics that patterns guard are left out"),
+        ("kafka --role restore-groups", f"{CONFIG}groups: {{enabled: false}}\n", "no rights on groups"),
         ("kafka --role catch-up", CONFIG.replace("orders\\..*", ".+-changelog"), "these rights are on all topics"),
         (
             "s3 --role viewer",

@@ -211,6 +211,11 @@ WRONG = [
         text=added("instances: [a, pins]"),
         says=("a.yaml:9: instances: pins is the name of a folder",),
     ),
+    Wrong(
+        name="instance named like a probe",
+        text=added("instances: [a, probe-b]"),
+        says=("a.yaml:9: instances: probe-b begins as objects do that try the store",),
+    ),
     # Topics
     Wrong(
         name="illegal topic",

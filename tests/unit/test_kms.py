@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,68 @@ def test_what_kms_repeats_of_a_request_is_in_no_traceback(
         KmsKey(arn, endpoint_url=url).new_wrapping_key("shop", 1)
     logged = json.dumps(log.describe(caught.value)) + "".join(traceback.format_exception(caught.value))
     assert appearances(logged, {"token": secret}) == []
+
+
+_SOUND = {
+    "Plaintext": base64.b64encode(bytes(32)).decode(),
+    "CiphertextBlob": base64.b64encode(b"b" * 184).decode(),
+}
+_NONE_OF_A_KMS: dict[str, object] = {
+    "nothing": "",
+    "a page of the web": "<html>secret-of-the-answer</html>",
+    "an empty document": "{}",
+    "a list": "[]",
+    "null": "null",
+    "a number": "7",
+    "nesting": "[" * 100_000,
+    "a key that is no base64": {"Plaintext": "secret-of-the-answer!"},
+    "a key that is a number": {"Plaintext": 7},
+    "a key that is null": {"Plaintext": None},
+    "a key of 16 bytes": {"Plaintext": base64.b64encode(bytes(16)).decode()},
+    "a key of 33 bytes": {"Plaintext": base64.b64encode(bytes(33)).decode()},
+    "an empty blob": {"CiphertextBlob": ""},
+    "a blob of 6,145 bytes": {"CiphertextBlob": base64.b64encode(bytes(6145)).decode()},
+}
+
+
+class _OtherKms(Quiet, BaseHTTPRequestHandler):
+    """Answers 200 with what is in `instead`, one after the other, then with a key."""
+
+    instead: tuple[object, ...] = ()
+
+    def do_POST(self) -> None:
+        """Answer."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        other: object = {}
+        if self.instead:
+            other, *type(self).instead = self.instead
+        body = json.dumps(_SOUND | other).encode() if isinstance(other, dict) else str(other).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize("answer", _NONE_OF_A_KMS)
+def test_an_answer_that_is_none_of_a_kms(answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is an error that may pass, without its words, and nothing of it is kept: the next answer counts."""
+    use_profile(monkeypatch, tmp_path, token="t")
+    kind = type("Kms", (_OtherKms,), {})
+    arn = f"arn:aws:kms:{REGION}:111122223333:key/0d0d0d0d-aaaa-bbbb-cccc-0123456789ab"
+    with serving(ThreadingHTTPServer(ANY_PORT, kind)) as url:
+        key = KmsKey(arn, endpoint_url=url)
+        calls: list[Callable[[], object]] = [lambda: key.new_wrapping_key("shop", 1)]
+        if "blob" not in answer:
+            calls.append(lambda: key.wrapping_key(b"other", "shop", 1))
+        for call in calls:
+            kind.instead = (_NONE_OF_A_KMS[answer],)
+            with pytest.raises(KeyUnavailableError, match="the answer is none of a KMS") as caught:
+                call()
+            assert caught.value.__cause__ is None
+            assert "secret-of" not in f"{caught.value} {caught.value!r}"
+            call()
+        plain, stored = key.new_wrapping_key("shop", 1)
+        assert (len(plain), len(stored)) == (32, 184)
 
 
 def test_no_answer_and_no_credentials(arn: str) -> None:

@@ -204,6 +204,9 @@ def test_patterns_become_prefixes() -> None:
     assert Acl(resource=Resource.TOPIC, name="*", operations=("Read", "DescribeConfigs")) in found
     assert not [acl for acl in found if acl.resource is Resource.GROUP and acl.name == "*"]
     assert acls(everything, Role.JANITOR) == ()
+    assert not [acl for acl in acls(everything, Role.RESTORE_GROUPS) if acl.resource is Resource.GROUP]
+    setting = Acl(resource=Resource.GROUP, name="g", operations=("Read", "Delete"), prefixed=True)
+    assert setting in acls(scope, Role.RESTORE_GROUPS)
 
 
 def test_a_drill_has_no_rights_on_what_a_pattern_guards() -> None:
