@@ -69,7 +69,7 @@ simulate: setup ## Two instances in virtual time, everything going wrong: SEEDS=
 	@PYTHONPATH=tests $(BIN)/python -m simulation --jobs $(JOBS) \
 		$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(FIRST),--first $(FIRST))
 
-planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY=word
+planted: setup ## Plant one mistake after the other in a copy of the code and see which judge finds it; ONLY='some|words'
 	@PYTHONPATH=tests $(BIN)/python -m planted --jobs $(JOBS) $(if $(ONLY),--only '$(ONLY)')
 
 fuzz: setup ## Hostile bytes: the compiled twins against plain Python, INPUTS=1000000 (FIRST=), and all that reads, SECONDS_EACH=20

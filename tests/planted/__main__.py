@@ -32,11 +32,16 @@ _ROW = re.compile(
 def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="planted", description=__doc__)
-    parser.add_argument("--only", default="", help="mistakes whose name contains this")
+    parser.add_argument("--only", default="", help="mistakes whose name has a match of this expression")
     parser.add_argument("--seeds", type=int, default=150, help="how many histories the simulation plays at most")
     parser.add_argument("--jobs", default="2", help="processes")
     arguments = parser.parse_args()
-    wanted = [mistake for mistake in MISTAKES if arguments.only in mistake.name]
+    try:
+        wanted = [mistake for mistake in MISTAKES if re.search(arguments.only, mistake.name)]
+    except re.error as error:
+        parser.error(f"--only {arguments.only!r} is no regular expression: {error}")
+    if not wanted:
+        parser.error(f"--only {arguments.only!r} matches no mistake")
     last = last_judges()
     missed = 0
     with tempfile.TemporaryDirectory() as folder:
