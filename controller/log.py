@@ -6,7 +6,6 @@ of the process: which secrets to hide, and what every line carries (pair, instan
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -18,11 +17,12 @@ from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Literal, TextIO
-from urllib.parse import quote
 
 import stamina
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+from sink.secret_forms import forms_of
 
 MASK: Final = "********"
 _OURS: Final = ("backup_avro", "controller", "sink", "spark_jobs", "tandem")
@@ -50,24 +50,15 @@ class _Process:
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Hide these values wherever they appear in a log line or an error message, also JSON- or URL-encoded.
+    """Hide these values wherever they appear in a log line or an error message, and as `forms_of` has them.
 
     Of one with many lines, such as a key in PEM, each line is hidden as well: a parser may repeat one of them.
     """
     forms = set(_Process.secrets)
     for value in (part for whole in values for part in (whole, *_lines_of(whole))):
         if len(value) >= _SHORTEST_SECRET:
-            forms |= {value, json.dumps(value)[1:-1], *_in_python(value), *_quoted(value)}
+            forms |= set(forms_of(value))
     _Process.secrets = tuple(sorted(forms, key=len, reverse=True))
-
-
-def _in_python(value: str) -> tuple[str, str]:
-    return repr(value)[1:-1], repr(value.encode(errors="surrogateescape"))[2:-1]
-
-
-def _quoted(value: str) -> tuple[str, str]:
-    # A variable of the environment may hold any bytes.
-    return quote(value, safe="", errors="surrogateescape"), quote(value, errors="surrogateescape")
 
 
 def _lines_of(value: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 from typing import Final
 
 from backup_avro.chain import Base, Opening, Part, PartitionKey, StoredObject
@@ -17,7 +18,7 @@ from backup_avro.container import Header, decompress, iter_blocks
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.fold import Generation
 from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.objects import open_object, part_sha256
+from sink.encryption.objects import open_object, part_hashes
 from spark_jobs.read import check_bytes, open_container
 from spark_jobs.seen import Seen
 
@@ -324,7 +325,9 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         return _failed(check, Fault.CONTAINER, str(error), len(stored))
     records = tombstones = 0
     findings: list[Finding] = []
-    for part in check.item.parts:
+    parts = check.item.parts
+    hashes = part_hashes(check.item, parts, stored) if check.item.separable else repeat(None, len(parts))
+    for part, sha256 in zip(parts, hashes, strict=True):
         seen = Seen()
         name = f"{check.topics[part.key.topic_id]}-{part.key.partition}"
         try:
@@ -335,7 +338,7 @@ def check_object(check: ObjectCheck, stored: bytes, keys: KeyRing = NO_KEYS) -> 
         else:
             problems = list(_problems(seen, part, check.topics[part.key.topic_id]))
             # Whoever reads a part alone, as a restore does of a journal, goes by that.
-            if part.sha256 is not None and part_sha256(check.item, part, stored) != part.sha256:
+            if sha256 is not None and sha256 != part.sha256:
                 problems.append((Fault.CHECKSUM, "its bytes are not what the chain says of this part"))
             findings.extend(_of(check, fault, f"{name}: {message}") for fault, message in problems)
         records += seen.records

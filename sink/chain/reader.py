@@ -24,9 +24,9 @@ thousand partitions has 0.7 MB; larger ones, such as a SNAPSHOT of many objects,
 _FEW = 2
 """Chains whose heads are not worth looking for at the same time."""
 _FAR = 64
+"""Entries after which it is looked how many more there are."""
 _MOST: Final = 1 << 48
 """Entries that no chain has: one a millisecond for thousands of years."""
-"""Entries after which it is looked how many more there are."""
 _LOOK_AGAIN = 60
 """A tolerant refresh tries a damaged chain again every so many times: the damage may have been on the way. And so often
 it is looked whether the entries up to which chains were read are still those."""

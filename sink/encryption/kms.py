@@ -23,7 +23,7 @@ from sink import clock
 from sink.encryption.errors import KeyDeniedError, KeyUnavailableError
 from sink.encryption.settings import region_of
 from sink.object_store.agents import keep_answers_out_of_logs
-from sink.object_store.aws_session import MISREAD, AwsSession
+from sink.object_store.aws_session import MISREAD, AwsSession, misread_at
 
 _T = TypeVar("_T")
 _FRESH_S: Final = 3600.0
@@ -123,7 +123,7 @@ class KmsKey:
         except MISREAD as error:
             # Without its words: they may be what was answered, which may be the key.
             raise KeyUnavailableError(
-                f"{what}: the answer is none of a KMS ({type(error).__name__})",
+                f"{what}: the answer is none of a KMS ({misread_at(error)})",
                 remedy="what answers there? Check encryption.aws_kms_endpoint_url, and proxies on the way",
             ) from None
 

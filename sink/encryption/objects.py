@@ -70,14 +70,24 @@ def stored_object(
     )
     if not journal:
         return item
-    return replace(item, parts=tuple(replace(part, sha256=part_sha256(item, part, data)) for part in parts))
+    hashed = zip(parts, part_hashes(item, parts, data), strict=True)
+    return replace(item, parts=tuple(replace(part, sha256=sha256) for part, sha256 in hashed))
 
 
-def part_sha256(item: StoredObject, part: Part, data: bytes | bytearray) -> str:
-    """Return the hash of what an object's stored bytes have of a part. DamagedError if it can't have such a part."""
-    stretch = item.stretch(part.start, part.end)
+def part_hashes(item: StoredObject, parts: Iterable[Part], data: bytes | bytearray, *, at: int = 0) -> Iterator[str]:
+    """Yield the hash of what is stored of each part; `data` are an object's stored bytes from byte `at` on.
+
+    Small parts that lie in the same chunks have the same hash. DamagedError if the object can't have such a part.
+    """
+    before = (-1, -1)
+    sha256 = ""
     with memoryview(data) as view:
-        return sha256_hex(view[stretch.start : stretch.end])
+        for part in parts:
+            stretch = item.stretch(part.start, part.end)
+            if before != (stretch.start, stretch.end):
+                before = (stretch.start, stretch.end)
+                sha256 = sha256_hex(view[stretch.start - at : stretch.end - at])
+            yield sha256
 
 
 def open_object(keys: KeyRing, item: StoredObject, data: bytes) -> Plain:
@@ -112,9 +122,8 @@ def read_parts(store: ObjectStore, item: StoredObject, parts: Sequence[Part]) ->
     """
     stretch, data_key = _wanted(store, item, parts[0].start, parts[-1].end)
     data = _get(store, item, stretch)
-    for part in parts:
-        own = item.stretch(part.start, part.end)
-        if sha256_hex(memoryview(data)[own.start - stretch.start : own.end - stretch.start]) != part.sha256:
+    for part, found in zip(parts, part_hashes(item, parts, data, at=stretch.start), strict=True):
+        if found != part.sha256:
             raise DamagedError(
                 f"{item.key}: bytes {part.start} to {part.end} are not what the chain says", remedy=_REMEDY
             )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import botocore.exceptions as vendor
-from botocore.credentials import ProcessProvider
+from botocore.credentials import AssumeRoleProvider, ProcessProvider
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
@@ -32,6 +34,12 @@ MISREAD: Final = (
 )
 
 
+def misread_at(error: Exception) -> str:
+    """Say where an answer could not be read, without its words: it may be a mistake of ours."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+
+
 class AwsSession(Session):
     """A session whose credentials can be had, or end in an error of the SDK's own, mostly CredentialRetrievalError."""
 
@@ -44,9 +52,20 @@ class AwsSession(Session):
     def _resolver(self) -> Any:  # noqa: ANN401 (as the SDK's)
         resolver = self._create_credential_resolver()  # type: ignore[attr-defined]
         for provider in resolver.providers:
-            if isinstance(provider, ProcessProvider):
-                vars(provider)["_popen"] = _Command  # the SDK would wait for a command for ever
+            _with_patience(provider)
+            if isinstance(provider, AssumeRoleProvider):
+                # A profile that a role is taken with has commands too; the SDK makes their provider when it is asked.
+                builder = vars(provider)["_profile_provider_builder"]
+                make = builder._create_process_provider  # noqa: SLF001 (there is no other way in)
+                builder._create_process_provider = lambda name, make=make: _with_patience(make(name))  # noqa: SLF001
         return resolver
+
+
+def _with_patience(provider: Any) -> Any:  # noqa: ANN401 (the SDK has several kinds of them)
+    """Have a provider of a command's credentials not wait for ever, as the SDK does."""
+    if isinstance(provider, ProcessProvider):
+        vars(provider)["_popen"] = _Command
+    return provider
 
 
 class _Command(subprocess.Popen[bytes]):
@@ -58,6 +77,8 @@ class _Command(subprocess.Popen[bytes]):
             return super().communicate(input, timeout or COMMAND_S)
         except subprocess.TimeoutExpired:
             self.kill()
+            with self:  # closes what it was read from, and waits
+                pass
             raise _useless(f"the command of credential_process took longer than {COMMAND_S:.0f} s") from None
 
 

@@ -8,7 +8,7 @@ answer to a put that took effect is lost, the retry meets our own object and say
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -37,6 +37,7 @@ from sink.object_store.probing import LARGEST_PROBE, probe_key, probe_put_if_abs
 from sink.object_store.s3_answers import error_of
 from sink.object_store.s3_client import ChecksumError, S3Caller
 from sink.object_store.s3_contents import (
+    failed_deletes,
     listed_files,
     listed_folders,
     listed_objects,
@@ -218,8 +219,9 @@ class S3Store:
         """Yield unfinished multipart uploads."""
         check_prefix(prefix)
         marker: dict[str, str] = {}
+        seen: set[tuple[str, ...]] = set()
         while True:
-            uploads, truncated, following = self._upload_page(self._root + prefix, marker)
+            uploads, truncated, following = self._upload_page(self._root + prefix, marker, seen)
             for name, upload_id, initiated in uploads:
                 key = name[len(self._root) :]
                 if is_key(key):
@@ -231,6 +233,7 @@ class S3Store:
                 _log.warning("more unfinished uploads than the store lists at once", bucket=self._bucket, prefix=prefix)
                 return
             marker = following
+            seen.add(tuple(marker.values()))
 
     def abort_upload(self, upload: UploadInfo) -> None:
         """Abort one unfinished upload."""
@@ -292,29 +295,31 @@ class S3Store:
         self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]]
     ) -> Iterator[Sequence[_T]]:
         """Yield what `take` makes of each page, and of the prefix that was asked for."""
+        seen: set[str] = set()
         token: dict[str, str] | None = {}
         while token is not None:
-            taken, token = self._page(prefix, arguments | token, take)
+            seen.update(token.values())
+            taken, token = self._page(prefix, arguments | token, take, seen)
             yield taken
 
     def _page(
-        self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]]
+        self, prefix: str, arguments: dict[str, Any], take: Callable[[Any, str], Sequence[_T]], seen: Container[str]
     ) -> tuple[Sequence[_T], dict[str, str] | None]:
         def page() -> tuple[Sequence[_T], dict[str, str] | None]:
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix, **arguments)
             # Something else than S3 may answer 200. Read as an empty listing it would hide everything.
             truncated = answer["IsTruncated"]
             taken = take(answer, prefix)
-            return taken, next_page(answer, arguments.get("ContinuationToken")) if truncated else None
+            return taken, next_page(answer, seen) if truncated else None
 
         return self._caller.call(f"list {prefix!r}", page)
 
     def _upload_page(
-        self, prefix: str, marker: dict[str, Any]
+        self, prefix: str, marker: dict[str, Any], seen: Container[tuple[str, ...]]
     ) -> tuple[Sequence[tuple[str, str, datetime]], bool, dict[str, str] | None]:
         def page() -> tuple[Sequence[tuple[str, str, datetime]], bool, dict[str, str] | None]:
             answer = self._client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix, **marker)
-            return listed_uploads(answer, prefix), bool(answer.get("IsTruncated")), next_uploads(answer, marker)
+            return listed_uploads(answer, prefix), bool(answer.get("IsTruncated")), next_uploads(answer, seen)
 
         return self._caller.call(f"list uploads below {prefix!r}", page)
 
@@ -326,15 +331,15 @@ class S3Store:
             answer = self._client.delete_objects(
                 Bucket=self._bucket, Delete={"Objects": [{"Key": name} for name in left], "Quiet": True}
             )
-            failed = [item for item in answer.get("Errors", []) if item.get("Code") != "NoSuchKey"]
+            failed = failed_deletes(answer, left)
             if failed:
-                left = [item["Key"] for item in failed]
-                first = failed[0]
+                left = [name for name in left if name in failed]
+                name, (code, message) = next(iter(failed.items()))
                 raise error_of(
-                    first.get("Code", "unknown"),
+                    self._caller.masked(code),
                     200,
-                    self._caller.masked(first.get("Message", "")),
-                    what=self._caller.what(f"delete {first['Key']!r} (and {len(failed) - 1} more)"),
+                    self._caller.masked(message),
+                    what=self._caller.what(f"delete {name!r} (and {len(failed) - 1} more)"),
                 )
 
         if not self._delete_singly:

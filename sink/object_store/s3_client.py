@@ -21,11 +21,11 @@ from botocore.loaders import create_loader
 from backup_avro.errors import ConfigError, TandemError
 from sink import clock
 from sink.object_store.agents import keep_answers_out_of_logs, without_answer
-from sink.object_store.aws_session import MISREAD, AwsSession
+from sink.object_store.aws_session import MISREAD, AwsSession, misread_at
 from sink.object_store.base import StoreDeniedError, StoreTransientError
 from sink.object_store.clock import StoreClock
 from sink.object_store.s3_answers import error_of
-from sink.object_store.s3_contents import utc
+from sink.object_store.s3_contents import require_end, utc
 from sink.object_store.sent_credentials import SentCredentials
 from sink.object_store.settings import StoreSettings, check_endpoint
 
@@ -74,6 +74,7 @@ class S3Caller:
         )
         self._credentials.watch(self.client)
         self.client.meta.events.register("after-call.s3", self._observe_date)
+        self.client.meta.events.register("before-parse.s3.*", require_end)
 
     def call(
         self, action: str, request: Callable[[], _T], answers: Mapping[int | str, Callable[[], _T]] | None = None
@@ -101,7 +102,7 @@ class S3Caller:
                 except MISREAD as error:
                     # Without its words, which may be the answer's.
                     raise StoreTransientError(
-                        f"{self.what(action)}: the answer is no S3 answer ({type(error).__name__})",
+                        f"{self.what(action)}: the answer is no S3 answer ({misread_at(error)})",
                         remedy="check that endpoint_url is an S3 server",
                     ) from None
                 return meaning()

@@ -6,9 +6,14 @@ lacks something, or has what no answer of S3 can have, and `S3Caller.call` turns
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+
+_OK: Final = 200
+_LISTINGS: Final = frozenset({"ListObjectsV2", "ListMultipartUploads"})
+_MORE_OR_NOT: Final = re.compile(rb"IsTruncated>(?:true|false)</")
 
 
 def size_of(answer: Any) -> int:  # noqa: ANN401 (the SDK's answers are dicts of a type for each)
@@ -45,7 +50,10 @@ def listed_files(page: Any, prefix: str) -> Sequence[str]:  # noqa: ANN401 (as a
 
 def listed_folders(page: Any, prefix: str) -> Sequence[str]:  # noqa: ANN401 (as above)
     """Return the names of the folders of a page, without the slash at their end."""
-    return [_below(prefix, item["Prefix"])[:-1] for item in page.get("CommonPrefixes", ())]
+    names = [_below(prefix, item["Prefix"]) for item in page.get("CommonPrefixes", ())]
+    if not all(name.endswith("/") for name in names):
+        raise ValueError("a folder without its end")
+    return [name[:-1] for name in names]
 
 
 def listed_uploads(page: Any, prefix: str) -> Sequence[tuple[str, str, datetime]]:  # noqa: ANN401 (as above)
@@ -56,22 +64,42 @@ def listed_uploads(page: Any, prefix: str) -> Sequence[tuple[str, str, datetime]
     ]
 
 
-def next_page(page: Any, token: str | None) -> dict[str, str]:  # noqa: ANN401 (as above)
-    """Return what asks for the page after one that was had with `token`, and is not the last one."""
+def failed_deletes(answer: Any, asked: Sequence[str]) -> dict[str, tuple[str, str]]:  # noqa: ANN401 (as above)
+    """Return code and message for each of the names that could not be deleted. A ValueError for others."""
+    failed = {
+        _text(item["Key"]): (_text(item.get("Code", "unknown")), _text(item.get("Message", "")))
+        for item in answer.get("Errors", ())
+        if item.get("Code") != "NoSuchKey"
+    }
+    if not failed.keys() <= set(asked):
+        raise ValueError("a name that was not asked for")
+    return failed
+
+
+def require_end(operation_model: Any, response_dict: Any, **_: object) -> None:  # noqa: ANN401 (as the SDK calls it)
+    """Refuse a listing that does not say whether there is more: the SDK takes all but "true" for the end."""
+    if response_dict["status_code"] == _OK and operation_model.name in _LISTINGS:
+        body: bytes = response_dict["body"]
+        if _MORE_OR_NOT.search(body) is None:
+            raise ValueError("neither the end of a listing nor its middle")
+
+
+def next_page(page: Any, seen: Container[str]) -> dict[str, str]:  # noqa: ANN401 (as above)
+    """Return what asks for the page after one that is not the last one; pages were had with `seen` before."""
     following = _text(page["NextContinuationToken"])
-    if not following or following == token:
+    if not following or following in seen:
         raise ValueError("a listing that never ends")
     return {"ContinuationToken": following}
 
 
-def next_uploads(page: Any, marker: dict[str, str]) -> dict[str, str] | None:  # noqa: ANN401 (as above)
-    """Return what asks for the page after one that was had with `marker`, None if nothing does."""
+def next_uploads(page: Any, seen: Container[tuple[str, ...]]) -> dict[str, str] | None:  # noqa: ANN401 (as above)
+    """Return what asks for the page after one, None if nothing does; pages were had with the values `seen` before."""
     if not page.get("IsTruncated") or not page.get("NextKeyMarker"):
         return None
     following = {
         "KeyMarker": _text(page["NextKeyMarker"]), "UploadIdMarker": _text(page.get("NextUploadIdMarker", ""))
     }  # fmt: skip
-    if following == marker:
+    if tuple(following.values()) in seen:
         raise ValueError("a listing that never ends")
     return following
 

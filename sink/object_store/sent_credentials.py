@@ -6,14 +6,13 @@ holds. So they are taken from the requests themselves: what was never sent no an
 
 from __future__ import annotations
 
-import html
-import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
+
+from sink.secret_forms import forms_of
 
 MASK: Final = "********"
 _KEPT: Final = 16
@@ -39,7 +38,7 @@ class SentCredentials:
         """Return `said` without what was sent, as it is, and as URLs, JSON, HTML and Python have it."""
         with self._lock:
             known = (*self._given, *self._sent)
-        forms = {form for value in known for form in _forms(value) if len(form) >= _SHORTEST}
+        forms = {form for value in known for form in forms_of(value) if len(form) >= _SHORTEST}
         for form in sorted(forms, key=len, reverse=True):
             said = said.replace(form, MASK)
         return said
@@ -53,11 +52,6 @@ class SentCredentials:
                 self._sent.move_to_end(value)
             while len(self._sent) > _KEPT:
                 self._sent.popitem(last=False)
-
-
-def _forms(value: str) -> Iterator[str]:
-    yield from (value, quote(value, safe=""), quote_plus(value), json.dumps(value)[1:-1], html.escape(value))
-    yield from (repr(value)[1:-1], repr(value.encode(errors="surrogateescape"))[2:-1])  # as Python quotes a header
 
 
 def _text(value: str | bytes | None) -> str:

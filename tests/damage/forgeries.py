@@ -24,7 +24,7 @@ from backup_avro.signature import Signer, unseal
 from damage.scene import Scene, build
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import KeyRing
-from sink.encryption.objects import part_sha256
+from sink.encryption.objects import part_hashes
 from sink.encryption.settings import UNENCRYPTED, EncryptionSettings
 from sink.object_store import StoreSettings
 
@@ -242,9 +242,9 @@ def _alter(rng: random.Random, stage: Stage, document: dict[str, Any]) -> _Chang
             old = load_object(item, "forged")
             data = _other_records(rng, stage, old)
             item["sha256"] = sha256_hex(data)
-            for part, was in zip(item["parts"], old.parts, strict=True):
-                if was.sha256 is not None:
-                    part["sha256"] = part_sha256(old, was, data)
+            if old.separable:
+                for part, sha256 in zip(item["parts"], part_hashes(old, old.parts, data), strict=True):
+                    part["sha256"] = sha256
             return {path: bytes(data)}
     if document.get("positions"):
         by_number = rng.choice(list(document["positions"].values()))

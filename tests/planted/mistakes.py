@@ -378,14 +378,14 @@ MISTAKES = (
     Mistake(
         name="a journal's parts are read unchecked",
         file="sink/encryption/objects.py",
-        old="!= part.sha256:\n            raise",
-        new="!= part.sha256 and not item.key:\n            raise",
+        old="        if found != part.sha256:\n",
+        new="        if found != part.sha256 and not item.key:\n",
     ),
     Mistake(
         name="who has the data key is believed",
         file="sink/encryption/objects.py",
-        old="!= part.sha256:\n            raise",
-        new="!= part.sha256 and item.envelope is None:\n            raise",
+        old="        if found != part.sha256:\n",
+        new="        if found != part.sha256 and item.envelope is None:\n",
     ),
     Mistake(
         name="a range counts whenever it was read",

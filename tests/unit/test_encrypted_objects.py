@@ -26,7 +26,7 @@ from sink.chain.reader import ChainReader
 from sink.confirm import ObjectLostError
 from sink.encryption.errors import MissingKeyError, PlainObjectError
 from sink.encryption.key_ring import NO_KEYS, KeyRing
-from sink.encryption.objects import open_object, part_sha256, read_parts, read_range, require_keys, stored_object
+from sink.encryption.objects import open_object, part_hashes, read_parts, read_range, require_keys, stored_object
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from spark_jobs.key_history import history
@@ -125,7 +125,7 @@ def test_nothing_of_keys_and_values_is_in_the_store() -> None:
     assert parts
     for item, part in parts:
         plain = open_object(store.keys, item, store.objects[item.key])
-        assert part.sha256 == part_sha256(item, part, store.objects[item.key])
+        assert [part.sha256] == list(part_hashes(item, [part], store.objects[item.key]))
         assert part.sha256 != sha256_hex(plain[part.start : part.end])
 
 
@@ -299,6 +299,26 @@ def test_parts_are_checked_one_by_one() -> None:
                 read_parts(store, item, [part])
         else:
             assert read_parts(store, item, [part]) == [plain[part.start : part.end]]
+
+
+def test_small_parts_in_one_chunk_are_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A journal of ten thousand partitions would be hashed hundreds of times over."""
+    store = MemoryStore(keys=ring())
+    backup = Backup.claim(store, topics=[TopicSpec("t", 300)])
+    backup.commit([r for p in range(300) for r in records("t", p, range(40))], journal=True)
+    (item,) = backup.writer.state.objects.values()
+    assert item.envelope is not None
+    data = store.objects[item.key]
+    hashed: list[int] = []
+
+    def count(view: memoryview) -> str:
+        hashed.append(len(view))
+        return sha256_hex(view)
+
+    monkeypatch.setattr("sink.encryption.objects.sha256_hex", count)
+    assert list(part_hashes(item, item.parts, data)) == [part.sha256 for part in item.parts]
+    assert sum(hashed) < 4 * len(data)
+    assert len(hashed) < len(item.parts) / 10
 
 
 def test_what_the_chain_says_of_encryption_must_be_so(two: tuple[MemoryStore, StoredObject, StoredObject]) -> None:

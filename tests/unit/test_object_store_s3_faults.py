@@ -672,7 +672,7 @@ def test_an_agent_whose_answer_is_of_no_use_is_asked_again(
     store.close()
 
 
-_A_ROLE = (
+A_ROLE = (
     "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>role</AccessKeyId>"
     "<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
     "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>"
@@ -687,7 +687,7 @@ class _Sts(Quiet, BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer."""
         self.rfile.read(int(self.headers["Content-Length"]))
-        status, body = 200, _A_ROLE
+        status, body = 200, A_ROLE
         if self.instead:
             (status, body), *type(self).instead = self.instead
         self.send_response(status)

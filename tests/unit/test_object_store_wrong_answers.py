@@ -1,26 +1,23 @@
 """Answers with status 200 that are none of S3: an error of ours that says so, and another try. Nothing is believed."""
 
-# ruff: noqa: F811 (fixtures are imported)
-
 from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from profiles import without_credentials
-from test_object_store_s3_faults import (  # noqa: F401 (fixtures)
-    Fault,
-    Request,
-    TinyS3,
-    server,
-    store,
-)
+from canaries import appearances, plain_canary
+from profiles import use_profile, without_credentials
+from serving import serving
+from test_object_store_s3_faults import A_ROLE, Fault, Request, TinyS3, settings_for
 
 from controller import log
 from sink.chain.reader import ChainReader
@@ -36,6 +33,22 @@ from sink.object_store import (
 from sink.object_store.aws_session import AwsSession, UselessCredentialsError
 from sink.object_store.base import OutsizedObjectError
 from sink.object_store.sent_credentials import SentCredentials
+
+
+@pytest.fixture
+def server() -> Iterator[TinyS3]:
+    """A server without faults."""
+    tiny = TinyS3()
+    with serving(tiny) as tiny.url:
+        yield tiny
+
+
+@pytest.fixture
+def store(server: TinyS3) -> Iterator[ObjectStore]:
+    """A store on that server, at the bucket's root."""
+    opened = open_store("s3://bucket", settings_for(server.url))
+    yield opened
+    opened.close()
 
 
 def says(status: int, body: bytes, *lines: str) -> Fault:
@@ -98,6 +111,8 @@ LISTINGS = {
     "a key of another prefix": listing(item(key="<Key>other/1</Key>")),
     "truncated, and no token": listing(item(), truncated="true"),
     "a token that is empty": listing(item(), truncated="true", more="<NextContinuationToken/>"),
+    "neither its end nor its middle": listing(item(), truncated=""),
+    "an end in other letters": listing(item(), truncated="False"),
     "a page of the web": says(200, b"<html/>", "Content-Length: 7"),
 }
 
@@ -162,6 +177,67 @@ def test_a_listing_that_goes_on_for_ever(server: TinyS3, store: ObjectStore) -> 
     with pytest.raises(StoreTransientError, match="the answer is no S3 answer"):
         list(store.list("k/"))
     assert len(server.requests) == 4, "one page, and three attempts at the second"
+
+
+def test_a_listing_that_goes_in_circles(server: TinyS3, store: ObjectStore) -> None:
+    """Two tokens in turn."""
+    one, other = (
+        listing(item(), truncated="true", more=f"<NextContinuationToken>{token}</NextContinuationToken>")
+        for token in "tu"
+    )
+    server.faults = [one, other] * 9
+    with pytest.raises(StoreTransientError, match="the answer is no S3 answer"):
+        list(store.list("k/"))
+    assert len(server.requests) == 5, "two pages, and three attempts at the third"
+
+
+def test_a_folder_without_its_end(server: TinyS3, store: ObjectStore) -> None:
+    """Or the last digit of a generation would be taken for the slash."""
+    page = listing("<CommonPrefixes><Prefix>k/generation=00000012</Prefix></CommonPrefixes>")
+    server.faults = [page] * 3
+    with pytest.raises(StoreTransientError, match="the answer is no S3 answer"):
+        list(store.list_folders("k/"))
+
+
+def refuses_to_delete(*keys: str, code: str = "InternalError", message: str = "no") -> Fault:
+    """The answer of a DeleteObjects."""
+    errors = "".join(f"<Error><Key>{key}</Key><Code>{code}</Code><Message>{message}</Message></Error>" for key in keys)
+    body = f"<DeleteResult>{errors}</DeleteResult>".encode()
+    return says(200, body, f"Content-Length: {len(body)}")
+
+
+def test_nothing_is_deleted_because_an_answer_names_it(server: TinyS3, store: ObjectStore) -> None:
+    """What is asked for again is what was asked for."""
+    server.objects |= dict.fromkeys(("mine/1", "mine/2", "precious/1"), b"")
+    server.faults = [refuses_to_delete("precious/1")]
+    store.delete(["mine/1", "mine/2"])
+    assert set(server.objects) == {"precious/1"}
+    server.objects |= dict.fromkeys(("mine/1", "mine/2"), b"")
+    server.faults = [refuses_to_delete("mine/2")]
+    store.delete(["mine/1", "mine/2"])
+    assert set(server.objects) == {"mine/1", "precious/1"}, "the server said that mine/1 was deleted"
+
+
+def test_what_an_answer_to_a_delete_repeats_is_hidden(
+    server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the key, the code and the message."""
+    token = plain_canary("token of a profile")
+    use_profile(monkeypatch, tmp_path, token=token)
+    opened = open_store("s3://bucket", StoreSettings(endpoint_url=server.url, region="us-east-1", attempts=1))
+    for fault in (refuses_to_delete("a", code=token, message=token), refuses_to_delete(token)):
+        server.faults = [fault]
+        with pytest.raises(StoreTransientError) as caught:
+            opened.delete(["a", "b"])
+        assert appearances(f"{caught.value} {caught.value!r}", {"token": token}) == []
+    opened.close()
+
+
+def test_where_an_answer_could_not_be_read_is_told(server: TinyS3, store: ObjectStore) -> None:
+    """It may be a mistake of ours."""
+    server.faults = [listing(item(key=""))] * 3
+    with pytest.raises(StoreTransientError, match=r"KeyError at s3_contents\.py:\d+\)"):
+        list(store.list("k/"))
 
 
 def test_uploads_that_go_on_for_ever(server: TinyS3, store: ObjectStore) -> None:
@@ -243,15 +319,27 @@ def test_what_a_command_says_is_not_repeated(
     assert caught.value.__cause__ is None
 
 
-def test_a_command_that_does_not_end(server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_a_role", [False, True])
+def test_a_command_that_does_not_end(
+    server: TinyS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, of_a_role: bool
+) -> None:
     """It is killed, told, and asked again the next time."""
     given = {"Version": 1, "AccessKeyId": "commands", "SecretAccessKey": "s"}
     script = f"test -e {tmp_path}/again || {{ touch {tmp_path}/again; exec sleep 100; }}; echo '{json.dumps(given)}'"
     command(monkeypatch, tmp_path, script)
+    if of_a_role:
+        (tmp_path / "config").write_text(
+            "[default]\nrole_arn=arn:aws:iam::123456789012:role/x\nsource_profile=base\n"
+            f"[profile base]\ncredential_process = {tmp_path / 'give'}\n"
+        )
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", server.url)
     monkeypatch.setattr(aws_session, "COMMAND_S", 0.3)
     settings = StoreSettings(endpoint_url=server.url, attempts=1)
     with pytest.raises(StoreTransientError, match=r"credential_process took longer than 0 s"):
         open_store("s3://bucket", settings)
+    children = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children").read_text().split()
+    assert not [child for child in children if "give" in Path(f"/proc/{child}/stat").read_text()], "one is left"
+    server.faults = [says(200, A_ROLE.encode(), f"Content-Length: {len(A_ROLE)}")] if of_a_role else []
     opened = open_store("s3://bucket", settings)
     assert opened.head("k") is None
     opened.close()
@@ -266,10 +354,11 @@ def test_errors_and_credentials_can_be_copied(monkeypatch: pytest.MonkeyPatch, t
     assert str(pickle.loads(pickle.dumps(error))) == str(error) == "from whoever gives credentials: why"
 
 
-@pytest.mark.parametrize("value", ["tok-№-\x01-en", "tok-\\-'en\"-№"])
+@pytest.mark.parametrize("value", ["tok-№-\x01-en", "tok-\\-'en\"-№", "tok-\udcff-en", "tok-\ud800-\udcff-longer"])
 def test_credentials_are_masked_as_python_quotes_them(value: str) -> None:
     """A header that http.client refuses is quoted in its error: as text, or as bytes."""
-    forms = (value, repr(value), repr(value.encode()), json.dumps(value))
+    raw = value.encode(errors="surrogatepass" if "longer" in value else "surrogateescape")
+    forms = (value, repr(value), repr(raw), json.dumps(value), quote(raw, safe=""))
     known: Any = SentCredentials((value,))
     log.register_secrets((value,))
     try:
