@@ -185,11 +185,11 @@ class Cuts:
             high = states[number].positions[key].offset
             if high > low:
                 watch.read[number, key] = high
-                replicas = self.cluster.partitions[key.topic_id, key.partition].replicas.values()
+                partition = self.cluster.partitions[key.topic_id, key.partition]
                 watch.certain |= {
                     (number, key, record.offset)
                     for record in watch.newest[key]
-                    if low <= record.offset < high and all(record.offset in replica.records for replica in replicas)
+                    if low <= record.offset < high and not partition.lacks(record)
                 }
 
     def _exact(self, known: _Known, outcome: Outcome, watch: Watch) -> None:

@@ -46,7 +46,7 @@ class Partition:
 
     `known` is how far a new leader knows that others have the log too (its high watermark), None once it knows all.
     While it is `leaderless`, nobody writes to it, and no broker says anything about it. Records at offsets in `bad`
-    can't be decoded.
+    can't be decoded. Those in `let_go` a cleaner has removed from a replica.
     """
 
     topic_id: str
@@ -65,6 +65,7 @@ class Partition:
     waiters: list[Callable[[], None]] = field(default_factory=list)
     known: int | None = None
     bad: set[int] = field(default_factory=set)
+    let_go: set[int] = field(default_factory=set)
 
     @property
     def told(self) -> int:
@@ -143,6 +144,7 @@ class Partition:
         take = len(doomed) if rng.random() < 0.5 else rng.randint(0, len(doomed))
         for offset in doomed[:take]:
             replica.records.pop(offset, None)
+        self.let_go.update(doomed[:take])
         replica.passing = (upto, doomed[take:]) if doomed[take:] else None
 
     def move(self, *, behind: int = 0) -> None:
@@ -198,6 +200,7 @@ class Partition:
             return []
         self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
         self.end, self.known = at, None
+        self.let_go = {offset for offset in self.let_go if offset < at}
         follower.records = {o: r for o, r in follower.records.items() if o < at}
         follower.horizons = {o: h for o, h in follower.horizons.items() if o < at}
         follower.passing = None
@@ -236,8 +239,13 @@ class Partition:
             replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
 
     def lacks(self, record: Record) -> bool:
-        """Whether a broker has let go of a record, or never had it in the present history."""
-        return any(record.offset not in replica.records for replica in self.replicas.values())
+        """Whether a broker has let go of a record, or never had it in the present history.
+
+        Who has read from that broker lacks it, even if its disk is replaced afterwards and it has the record again.
+        """
+        return record.offset in self.let_go or any(
+            record.offset not in replica.records for replica in self.replicas.values()
+        )
 
     def ever_held(self, record: Record) -> bool:
         """Whether a consumer was right to be given this record in any history."""
