@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 _OK: Final = 200
-_LISTINGS: Final = frozenset({"ListObjectsV2", "ListMultipartUploads"})
 _MORE_OR_NOT: Final = re.compile(rb"IsTruncated>(?:true|false)</")
 
 
@@ -78,7 +77,7 @@ def failed_deletes(answer: Any, asked: Sequence[str]) -> dict[str, tuple[str, st
 
 def require_end(operation_model: Any, response_dict: Any, **_: object) -> None:  # noqa: ANN401 (as the SDK calls it)
     """Refuse a listing that does not say whether there is more: the SDK takes all but "true" for the end."""
-    if response_dict["status_code"] == _OK and operation_model.name in _LISTINGS:
+    if response_dict["status_code"] == _OK and operation_model.name == "ListObjectsV2":
         body: bytes = response_dict["body"]
         if _MORE_OR_NOT.search(body) is None:
             raise ValueError("neither the end of a listing nor its middle")
