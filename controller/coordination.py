@@ -176,9 +176,9 @@ class Bulletin:
             return tuple(self._heads)
 
     def root_of(self, head: Head) -> str | None:
-        """Return the root under which whoever published this head stored, None if nobody said."""
+        """Return the root under which whoever published this head stored, or what followed it; None if nobody said."""
         with self._lock:
-            return self._heads.root_of(head)
+            return self._heads.root_with(head)
 
     def latest(self) -> dict[tuple[str, Event], CoordinationMessage]:
         """Return the last message of each sender that is remembered and event, without positions."""

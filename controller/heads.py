@@ -93,8 +93,15 @@ class Published:
 
     def root_of(self, head: Head) -> str | None:
         """Return the root under which this very head was published, None if nobody said."""
-        remembered = (self._said.get(head.generation), self._elsewhere.get(head.generation))
-        return next((said.root for said in remembered if said is not None and said.head == head), None)
+        return next((said.root for said in self._remembered(head.generation) if said.head == head), None)
+
+    def root_with(self, head: Head) -> str | None:
+        """Return what `root_of` does; of a head that others followed, what was said of the first of those."""
+        since = (said for said in self._remembered(head.generation) if later(said.head, head) is said.head)
+        return self.root_of(head) or next((said.root for said in since), None)
+
+    def _remembered(self, generation: int) -> Iterator[_Said]:
+        return filter(None, (self._elsewhere.get(generation), self._said.get(generation)))
 
 
 def moved(head: Head, was: str, root: str) -> str:

@@ -239,13 +239,8 @@ class Partition:
             replica.records = {o: r for o, r in replica.records.items() if o >= self.start}
 
     def lacks(self, record: Record) -> bool:
-        """Whether a broker has let go of a record, or never had it in the present history.
-
-        Who has read from that broker lacks it, even if its disk is replaced afterwards and it has the record again.
-        """
-        return record.offset in self.let_go or any(
-            record.offset not in replica.records for replica in self.replicas.values()
-        )
+        """Whether a broker has let go of a record, or never had it in the present history."""
+        return any(record.offset not in replica.records for replica in self.replicas.values())
 
     def ever_held(self, record: Record) -> bool:
         """Whether a consumer was right to be given this record in any history."""

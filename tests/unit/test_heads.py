@@ -213,7 +213,8 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
         for one in messages:
             board.take(one, live=False, now_mono=0.0)
         assert (board.heads(), board.root_of(head)) == ((head,), "s3://old/x")
-        assert board.root_of(replace(head, seq=4)) is None
+        assert board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x", "one that others followed"
+        assert board.root_of(replace(head, seq=head.seq + 1)) is None
         assert listening(*messages).roots([head, replace(head, generation=9)]) == {1: "s3://old/x"}
         # Another chain of that number, which is longer by now; what is missed is the head of before.
         for details in ({}, new):
@@ -221,7 +222,8 @@ def test_what_was_published_under_another_root_names_both(store: MemoryStore) ->
             board.take(published(state, chain_seq=99, details=later), live=True, now_mono=1.0)
         assert board.heads() == (Head(generation=1, seq=99, sha256=SHA),)
         assert board.root_of(board.heads()[0]) == "s3://new/y"
-        assert board.root_of(head) == "s3://old/x"
+        assert board.root_of(head) == board.root_of(replace(head, seq=head.seq - 1)) == "s3://old/x"
+        assert board.root_of(replace(head, seq=98)) == "s3://new/y"
 
 
 def test_a_root_that_was_changed_for_both_is_told(store: MemoryStore) -> None:
