@@ -219,15 +219,18 @@ class _Names:
 
     def __init__(self, state: Generation, names: dict[PartitionKey, str]) -> None:
         self._where = (state.claim.pair, state.claim.instance, state.claim.generation)
+        self._mark = layout.mark_of(state.holder)
         self._seq = state.seq + 1
         self._names = names
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:
         """Return the key of an object of one partition."""
-        nonce = secrets.token_hex(8)
-        topic = self._names[key]
+        nonce, topic = self._nonce(), self._names[key]
         return layout.data_key(*self._where, topic=topic, partition=key.partition, first=first, last=last, nonce=nonce)
 
     def journal(self) -> str:
         """Return the key of an object that partitions share."""
-        return layout.journal_key(*self._where, seq=self._seq, nonce=secrets.token_hex(8))
+        return layout.journal_key(*self._where, seq=self._seq, nonce=self._nonce())
+
+    def _nonce(self) -> str:
+        return layout.marked(secrets.token_hex(8), self._mark)

@@ -84,6 +84,7 @@ class Merger:
         self._committer = committer
         self._rules = rules
         self._claim = writer.state.claim
+        self._mark = layout.mark_of(writer.incarnation)
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._commits = 0
@@ -250,7 +251,7 @@ class Merger:
 
     def _name(self, job: _Job, output: Output) -> str:
         where = (self._claim.pair, self._claim.instance, self._claim.generation)
-        nonce = secrets.token_hex(8)
+        nonce = layout.marked(secrets.token_hex(8), self._mark)
         if output.place is not None:
             return layout.journal_key(*where, seq=output.place, nonce=nonce)
         first, last = output.groups[0][0].part, output.groups[-1][-1].part

@@ -240,7 +240,7 @@ class OfferLane:
             return
         named = re.compile(
             re.escape(f"{self._data}{topic.name}/partition={offer.key.partition}/{topic.name}+{offer.key.partition}+")
-            + r"([0-9]{20})\+([0-9]{20})\+[0-9a-f]{16}\.avro"
+            + rf"([0-9]{{20}})\+([0-9]{{20}})\+(?:{layout.NOBODY}-[0-9a-f]{{8}}|[0-9a-f]{{16}})\.avro"
         )
         own = [
             item.key

@@ -234,7 +234,7 @@ class _Reading:
 
     def data(self, key: PartitionKey, first: int, last: int) -> str:
         """Name an object (for the roller)."""
-        nonce = secrets.token_hex(8)
+        nonce = layout.marked(secrets.token_hex(8), layout.NOBODY)
         return layout.data_key(
             *self._task.folder, topic=self._task.topic, partition=key.partition, first=first, last=last, nonce=nonce
         )

@@ -24,7 +24,7 @@ from sink.object_store import ObjectStore, UploadInfo
 from spark_jobs.listing import list_prefixes
 from spark_jobs.read import StoreAddress, require_pair
 from spark_jobs.retention_plan import JANITOR, judge, make_plan
-from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step, Takeover
+from spark_jobs.retention_steps import Action, Observation, Plan, Rules, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,6 @@ class Janitor:
                 strange=tuple(name for name in folders if name not in prefixes),
             )
         )
-        self._seen = replace(self._seen, takeovers=dict(self._takeovers(self._seen)))
         return make_plan(self._seen, self._rules)
 
     def execute(self, plan: Plan, tell: Callable[[Outcome], None] = lambda _: None) -> list[Outcome]:
@@ -121,22 +120,6 @@ class Janitor:
         self._reader.refresh()
         self._seen = self._look(self._seen)
         return self._seen
-
-    def _takeovers(self, seen: Observation) -> Iterator[tuple[int, Takeover]]:
-        """Yield the last TAKEOVER of each chain where it decides about something."""
-        for state in seen.states:
-            unknown = [
-                info
-                for info in seen.objects.get(state.number, ())
-                if info.key not in state.objects and info.key not in state.replaced
-            ]
-            if state.sealed or state.gone or not (unknown or seen.uploads.get(state.number)):
-                continue
-            entries = self._reader.entries(state.number, 1, state.seq)
-            seq = max((entry.seq for entry, _ in entries if entry.kind is Kind.TAKEOVER), default=None)
-            info = None if seq is None else self._store.head(layout.entry_key(self._pair, state.number, seq))
-            if seq is not None and info is not None:
-                yield state.number, Takeover(seq=seq, modified=round(info.modified.timestamp() * 1000))
 
     def _state(self, step: Step) -> Generation:
         return next(state for state in self._reader.history() if state.number == step.generation)

@@ -7,7 +7,8 @@ What this release removes, and what keeps each step safe whenever it is carried 
   REWRITE; their bytes stay for the grace time.
 * replaced: what a REWRITE took out of the chain longer than the grace ago. Readers hold pins.
 * orphans: objects that are in no chain and whose writer can no longer commit them: nothing can follow SEALED, and an
-  incarnation that lost the chain can't append. Never by age: what a live writer uploads is left alone. What a janitor
+  incarnation that lost the chain can't append. Whose they are is in their names. Never by age: what a live writer
+  uploads is left alone, and so is what an older release has named. What a janitor
   stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
   What a catch-up job stores is of no incarnation: any later one takes it. So while a generation takes records, its
   offers stay, and so do objects of a partition until the chain says that its base is done, whether the offer of them
@@ -25,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
 from backup_avro import layout
@@ -118,7 +118,7 @@ def _listed(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step
     if reason is not None:
         yield from _clear(seen, state, reason)
         return
-    yield from _orphans(seen, state, rules)
+    yield from _orphans(seen, state)
     yield from _uploads(seen, state, rules)
     yield from _replaced(seen, state, rules)
 
@@ -195,23 +195,24 @@ def _done(state: Generation) -> frozenset[tuple[str, int]]:
     return frozenset(place for place, done in places.items() if done)
 
 
-def _writer_gone(
-    seen: Observation, state: Generation, begun: tuple[str, datetime], done: frozenset[tuple[str, int]], rules: Rules
-) -> tuple[bool, str]:
-    """Say whether nobody can commit any more what was begun under a key at a time, and why, or why somebody may."""
-    key, at = begun
+def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) -> tuple[bool, str]:
+    """Say whether nobody can commit any more what was begun under a key, and why, or why somebody may.
+
+    No clock tells: what the present holder stores looks older than its TAKEOVER once the store's clock was set back.
+    """
     if state.sealed:
         return True, "the generation is sealed"
     place = layout.partition_of(key)
     if layout.is_offer(key) or (place is not None and place not in done):
         return False, "a catch-up job may have stored them, and whoever holds the chain may take them"
-    takeover = seen.takeovers.get(state.number)
-    if takeover is not None and seen.at <= takeover.modified + rules.slack:
-        # Set back since then, the clock makes what the present holder stores look older than its TAKEOVER.
-        return False, f"TAKEOVER, entry {takeover.seq}, is not in the past by the store's clock, or was just now"
-    if takeover is not None and round(at.timestamp() * 1000) < takeover.modified - rules.slack:
-        return True, f"written by an incarnation that lost the chain (TAKEOVER, entry {takeover.seq})"
-    return False, "their writer may still commit them"
+    mark = layout.mark_in(key)
+    if mark is None:
+        return False, "their names don't say whose they are, so their writer may still commit them"
+    if mark == layout.NOBODY:
+        return True, "read for a base that is done"
+    if mark == layout.mark_of(state.holder):
+        return False, "their writer may still commit them"
+    return True, "written by an incarnation that lost the chain"
 
 
 def _janitor_at_work(seen: Observation, state: Generation) -> bool:
@@ -219,13 +220,13 @@ def _janitor_at_work(seen: Observation, state: Generation) -> bool:
     return any(pin.owner == PIN_OWNER for pin in holding(seen.pins, state.number, seen.at))
 
 
-def _orphans(seen: Observation, state: Generation, rules: Rules) -> Iterator[Step | Kept]:
+def _orphans(seen: Observation, state: Generation) -> Iterator[Step | Kept]:
     groups: dict[tuple[bool, str], list[ObjectInfo]] = {}
     done = _done(state)
     for info in seen.objects.get(state.number, ()):
         if info.key not in state.objects and info.key not in state.replaced:
             if not layout.by_janitor(info.key):
-                found = _writer_gone(seen, state, (info.key, info.modified), done, rules)
+                found = _writer_gone(state, info.key, done)
             elif _janitor_at_work(seen, state):
                 found = False, "a janitor is at work and may still commit them"
             else:
@@ -248,7 +249,7 @@ def _uploads(seen: Observation, state: Generation, rules: Rules) -> Iterator[Ste
         elif state.cleared is not None:
             found = True, "the generation is cleared"
         else:
-            found = _writer_gone(seen, state, (upload.key, upload.initiated), done, rules)
+            found = _writer_gone(state, upload.key, done)
         groups.setdefault(found, []).append(upload)
     for (goes, reason), uploads in groups.items():
         if goes:

@@ -41,19 +41,11 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Takeover:
-    """The TAKEOVER by which the present holder got a chain. `modified` is when the store got it, ms by its clock."""
-
-    seq: int
-    modified: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is in the store. The listing is older than the states: what was listed and is in no chain was not committed.
 
-    `states` are all generations, cleared ones too; `objects` and `uploads` lie under their data prefixes. `takeovers`
-    names those generations whose present holder is not the first. `strange` are folders that no claim explains.
+    `states` are all generations, cleared ones too; `objects` and `uploads` lie under their data prefixes. `strange` are
+    folders that no claim explains.
     """
 
     pair: str
@@ -61,7 +53,6 @@ class Observation:
     states: tuple[Generation, ...]
     objects: Mapping[int, tuple[ObjectInfo, ...]] = field(default_factory=dict)
     uploads: Mapping[int, tuple[UploadInfo, ...]] = field(default_factory=dict)
-    takeovers: Mapping[int, Takeover] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     strange: tuple[str, ...] = ()
 

@@ -274,7 +274,7 @@ class Backup:
                 )
             )
         owner = (state.claim.pair, state.instance, state.number)
-        nonce = secrets.token_hex(8)
+        nonce = layout.marked(secrets.token_hex(8), layout.mark_of(self.writer.incarnation))
         (topic, partition), _, _ = pieces[0]
         key = (
             layout.journal_key(*owner, seq=state.seq + 1, nonce=nonce)

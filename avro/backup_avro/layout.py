@@ -5,6 +5,7 @@ A key holds only what was validated: pair and instance names, Kafka topic names,
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from backup_avro.errors import ConfigError, DamagedError
@@ -19,6 +20,7 @@ _DATA = re.compile(r"([^/]+)/[^/]+/generation=(\d{8})/.", re.ASCII)
 _PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=(\d+)/.+", re.ASCII)
 _OFFERED = re.compile(r"[^/]+/[^/]+/generation=\d{8}/offers/.+", re.ASCII)
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
+_MARKED = re.compile(r"\+([0-9a-f]{7}|workers)-[0-9a-f]{8}\.avro$", re.ASCII)
 
 #: The last generation that a name has room for.
 LAST_GENERATION = 10**8 - 1
@@ -26,6 +28,8 @@ LAST_GENERATION = 10**8 - 1
 FOLDERS = frozenset({"generations", "pins", "checkpoints", "releases", "restores", "results", "pauses"})
 #: What names of objects begin with that try a store, there too.
 PROBES = "probe-"
+#: The mark in names of what belongs to no incarnation: ranges that workers and catch-up jobs have read.
+NOBODY = "workers"
 #: Topics of Kafka itself, which are never restored as they are. Others may begin with underscores too.
 INTERNAL_TOPICS = frozenset(
     {
@@ -172,9 +176,25 @@ def place_of(key: str) -> tuple[str, int]:
 def data_key(
     pair: str, instance: str, generation: int, *, topic: str, partition: int, first: int, last: int, nonce: str
 ) -> str:
-    """Return the key of one partition's data object; offsets have 20 digits, the nonce 16 hex digits."""
+    """Return the key of one partition's data object; offsets have 20 digits, the nonce is one of `marked`."""
     folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
     return f"{folder}{topic}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+
+
+def mark_of(incarnation: str) -> str:
+    """Return the mark of an incarnation, seven hex digits. If two share one, something stays in place longer."""
+    return hashlib.sha256(incarnation.encode()).hexdigest()[:7]
+
+
+def marked(drawn: str, mark: str) -> str:
+    """Return a nonce of eight random hex digits, the first of `drawn`, that says who can commit what is named so."""
+    return f"{mark}-{drawn[:8]}"
+
+
+def mark_in(key: str) -> str | None:
+    """Return the mark in the name of a data object, None if it has none: a janitor's, or one of an older release."""
+    match = _MARKED.search(key)
+    return None if match is None else match[1]
 
 
 def swept_key(

@@ -133,6 +133,11 @@ class ChainWriter:
         self.trouble: str | None = None
 
     @property
+    def incarnation(self) -> str:
+        """Whose entries these are."""
+        return self._incarnation
+
+    @property
     def in_doubt(self) -> bool:
         """Whether the fate of sent bytes is unknown, so that only the chain, read again, says where to go on."""
         return self._in_doubt is not None

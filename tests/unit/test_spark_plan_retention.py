@@ -23,7 +23,7 @@ from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, UploadInfo, open_store
 from spark_jobs.retention import Janitor
 from spark_jobs.retention_plan import judge, make_plan
-from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, Takeover, still
+from spark_jobs.retention_steps import Action, Kept, Observation, Plan, Rules, Step, still
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -43,7 +43,6 @@ def observe(
     after: int = 0,
     modified: Mapping[str, int] | None = None,
     uploads: Mapping[int, tuple[UploadInfo, ...]] | None = None,
-    takeovers: Mapping[int, Takeover] | None = None,
     pins: Iterable[Pin] = (),
 ) -> Observation:
     """What is in the store, `after` ms from now; `modified` sets the time of objects (ms from now)."""
@@ -63,7 +62,6 @@ def observe(
         states=tuple(states),
         objects=objects,
         uploads=uploads or {},
-        takeovers=takeovers or {},
         pins=tuple(pins),
     )
 
@@ -284,38 +282,55 @@ def test_orphans_of_a_sealed_generation_go(store: ObjectStore) -> None:
     assert found[Action.ORPHANS, 1].keys == (item.key,)
 
 
-@pytest.mark.parametrize(("modified", "goes"), [(-DAY - 61_000, True), (-DAY - 59_000, False), (0, False)])
-def test_orphans_of_a_superseded_incarnation_go(store: ObjectStore, modified: int, goes: bool) -> None:
-    """What was there clearly before the TAKEOVER can't be the present holder's."""
-    item = orphan(logged(store, timestamps=(0,)))
-    takeover = Takeover(seq=9, modified=now_ms(store) - DAY)
-    found = plan(store, takeovers={1: takeover}, modified={item.key: modified})
-    assert ((Action.ORPHANS, 1) in steps(found)) is goes
-    if goes:
-        assert "TAKEOVER, entry 9" in steps(found)[Action.ORPHANS, 1].reason
+@pytest.mark.parametrize("modified", [-400 * DAY, 0, 400 * DAY])
+def test_orphans_of_a_superseded_incarnation_go(store: ObjectStore, modified: int) -> None:
+    """Their names say whose they are. No time does: the store's clock may have been set, or a put have come late."""
+    backup = logged(store, timestamps=(0,))
+    former = backup.writer.incarnation
+    nameless = layout.journal_key(PAIR, "a", 1, seq=7, nonce=secrets.token_hex(8))
+    store.put_if_absent(nameless, b"as releases of before have named them")
+    backup.restart()
+    theirs, mine = (named(backup, mark) for mark in (layout.mark_of(former), layout.mark_of(backup.writer.incarnation)))
+    found = plan(store, modified=dict.fromkeys((nameless, theirs, mine), modified))
+    assert steps(found)[Action.ORPHANS, 1].keys == (theirs,)
+    assert "lost the chain" in steps(found)[Action.ORPHANS, 1].reason
+    assert sorted(kept.reason for kept in found.kept if kept.what == "objects in no chain") == [
+        "their names don't say whose they are, so their writer may still commit them",
+        "their writer may still commit them",
+    ]
 
 
-@pytest.mark.parametrize("since", [-HOUR, 0, 59_000, 61_000])
-def test_a_clock_that_was_set_back_makes_nothing_an_orphan(store: ObjectStore, since: int) -> None:
-    """What the present holder stores then looks older than its TAKEOVER, and may not be committed yet."""
-    item = orphan(logged(store, timestamps=(0,)))
-    found = plan(store, takeovers={1: Takeover(seq=9, modified=now_ms(store) - since)}, modified={item.key: -DAY})
-    assert ((Action.ORPHANS, 1) in steps(found)) is (since > 60_000)
-    if since < 60_000:
-        assert "not in the past by the store's clock" in why(found, "objects in no chain")
+def named(backup: Backup, mark: str) -> str:
+    """An object of this mark that is in no chain; its key."""
+    where = (PAIR, backup.writer.state.instance, backup.number)
+    nonce = layout.marked(secrets.token_hex(8), mark)
+    key = layout.journal_key(*where, seq=7, nonce=nonce)
+    backup.store.put_if_absent(key, b"whatever it holds")
+    return key
+
+
+def test_no_incarnation_has_the_mark_of_workers() -> None:
+    """Or what is about to be committed would be taken for what nobody takes any more."""
+    assert layout.mark_in(f"x+{layout.marked('0' * 16, layout.NOBODY)}.avro") == layout.NOBODY
+    assert all(set(layout.mark_of(str(n))) <= set("0123456789abcdef") for n in range(100))
+    assert not set(layout.NOBODY) <= set("0123456789abcdef")
 
 
 def test_uploads_follow_the_rules_of_orphans(store: ObjectStore) -> None:
     """Aborted where the writer is gone, left alone where it may live."""
     backup = logged(store, timestamps=(0,))
-    upload = UploadInfo(key=f"{PAIR}/a/generation=00000001/x", upload_id="u", initiated=moment(-400 * DAY))
+    nonce = layout.marked(secrets.token_hex(8), layout.mark_of(backup.writer.incarnation))
+    key = layout.journal_key(PAIR, "a", 1, seq=7, nonce=nonce)
+    upload = UploadInfo(key=key, upload_id="u", initiated=moment(-400 * DAY))
     found = plan(store, uploads={1: (upload,)})
     assert found.steps == ()
     assert "may still commit" in why(found, "unfinished uploads")
-    gone = plan(store, after=HOUR, uploads={1: (upload,)}, takeovers={1: Takeover(seq=4, modified=now_ms(store))})
-    assert steps(gone)[Action.UPLOADS, 1].uploads == (upload,)
-    backup.seal()
+    backup.restart()
     assert steps(plan(store, uploads={1: (upload,)}))[Action.UPLOADS, 1].uploads == (upload,)
+    unknown = replace(upload, key=f"{PAIR}/a/generation=00000001/x")
+    assert plan(store, uploads={1: (unknown,)}).steps == ()
+    backup.seal()
+    assert steps(plan(store, uploads={1: (unknown,)}))[Action.UPLOADS, 1].uploads == (unknown,)
 
 
 def base_of_a_job(*, done: bool) -> Base:
@@ -326,7 +341,8 @@ def base_of_a_job(*, done: bool) -> Base:
 def job_stored(backup: Backup, *, partition: int = 0) -> tuple[str, str]:
     """An object and the offer of it, in the name of the generation, as a catch-up job leaves them; their keys."""
     where = (PAIR, backup.writer.state.instance, backup.number)
-    data = layout.data_key(*where, topic="orders", partition=partition, first=0, last=49, nonce=secrets.token_hex(8))
+    nonce = layout.marked(secrets.token_hex(8), layout.NOBODY)
+    data = layout.data_key(*where, topic="orders", partition=partition, first=0, last=49, nonce=nonce)
     offer = layout.offers_prefix(*where) + layout.offer_name(
         topic_id=backup.key("orders", partition).topic_id,
         partition=partition,
@@ -355,17 +371,12 @@ def being_read(store: ObjectStore, *, done: Iterable[int] = (), number: int = 1)
     return backup
 
 
-def superseded(store: ObjectStore) -> dict[int, Takeover]:
-    """A TAKEOVER long after all that is stored."""
-    return {1: Takeover(seq=9, modified=now_ms(store) + DAY)}
-
-
 def test_what_a_catch_up_job_stored_outlives_a_restart_of_its_instance(store: ObjectStore) -> None:
     """It is of no incarnation: the next one takes it, however old it is, and whether its offer can be read or not."""
     backup = being_read(store, done=[1])
     job_stored(backup)
     useless, _ = job_stored(backup, partition=1)
-    seen = observe(store, after=400 * DAY, takeovers=superseded(store))
+    seen = observe(store, after=400 * DAY)
     found = make_plan(seen, Rules())
     (step,) = found.steps
     assert step.keys == (useless,), "its partition's base is done, so nobody takes it any more"
@@ -381,7 +392,7 @@ def test_what_no_offer_names_yet_is_left_to_the_job_that_reads_on(store: ObjectS
     store.delete([offer])
     job_stored(backup, partition=7)
     upload = UploadInfo(key=data, upload_id="u", initiated=moment(-400 * DAY))
-    found = plan(store, after=2 * DAY, takeovers=superseded(store), uploads={1: (upload,)})
+    found = plan(store, after=2 * DAY, uploads={1: (upload,)})
     assert found.steps == ()
     assert [kept.count for kept in found.kept] == [3, 1], "two objects and an offer; the upload"
     assert "a catch-up job may have stored them" in why(found, "unfinished uploads")
@@ -391,11 +402,11 @@ def test_both_lives_of_a_topic_must_be_read_through(store: ObjectStore) -> None:
     """Keys hold its name alone."""
     backup = being_read(store, done=[0, 1])
     data, _ = job_stored(backup)
-    assert steps(plan(store, after=2 * DAY, takeovers=superseded(store)))[Action.ORPHANS, 1].keys == (data,)
+    assert steps(plan(store, after=2 * DAY))[Action.ORPHANS, 1].keys == (data,)
     again = replace(backup.topics["orders"], topic_id="another")
     position = Position(offset=100, epoch=0, head_at=now_ms(store), log_start=0, base=base_of_a_job(done=False))
     backup.append(Kind.COMMIT, topics=(again,), positions={PartitionKey("another", 0): position})
-    assert plan(store, after=2 * DAY, takeovers=superseded(store)).steps == ()
+    assert plan(store, after=2 * DAY).steps == ()
 
 
 def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: ObjectStore) -> None:
