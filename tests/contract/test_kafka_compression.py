@@ -31,6 +31,7 @@ pytestmark = pytest.mark.integration
 _KEEP = {"retention.ms": "-1"}
 _EACH = 3
 _PRODUCE, _VERSION = 0, 7  # the first version that may carry Zstandard
+_NOT_YET = frozenset({3, 5, 6})  # UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER
 _STAMP = 1_700_000_000_000
 
 
@@ -54,7 +55,14 @@ def _plain(name: str) -> bytes:
 
 
 def _produce(bootstrap: str, topic: str, payload: bytes, codec: int) -> int:
-    """Send one batch, as it is, in a request of its own; return the broker's error code."""
+    """Send one batch as it is; return the broker's error code. It may not know yet that it leads a new topic."""
+    deadline = time.monotonic() + 30
+    while (error := _ask(bootstrap, topic, payload, codec)) in _NOT_YET and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return error
+
+
+def _ask(bootstrap: str, topic: str, payload: bytes, codec: int) -> int:
     batch = raw_batch(
         payload,
         base_offset=0,
