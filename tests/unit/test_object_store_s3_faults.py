@@ -43,6 +43,8 @@ from sink.object_store.s3_client import S3Caller
 from sink.object_store.sent_credentials import SentCredentials
 
 MIB = 1024 * 1024
+#: Seconds between the look and the write of a server that does both apart: a busy machine starts threads slowly.
+_LOOK_S = 0.25
 SECRET = "wJalrXUtnFEMI-K7MDENG"
 
 Fault = Callable[["Request"], bool]
@@ -114,7 +116,7 @@ class Request(Quiet, BaseHTTPRequestHandler):
             if not self.server.slow_check:
                 objects[self.key] = self.body
         if self.server.slow_check:
-            time.sleep(0.05)
+            time.sleep(_LOOK_S)
             objects[self.key] = self.body
         self.answer(200, headers={"ETag": '"x"'})
 
@@ -146,7 +148,7 @@ class Request(Quiet, BaseHTTPRequestHandler):
             self.fail(412, "PreconditionFailed")
             return
         if kind == "races":
-            time.sleep(0.05)
+            time.sleep(_LOOK_S)
             objects[self.key] = body
         self.answer(200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
 
