@@ -10,10 +10,8 @@ What this release removes, and what keeps each step safe whenever it is carried 
   incarnation that lost the chain can't append. Whose they are is in their names. Never by age: what a live writer
   uploads is left alone, and so is what an older release has named. What a janitor
   stored and did not commit goes after a fence: a REWRITE after which the chain takes nothing that was stored before.
-  What a catch-up job stores is of no incarnation: any later one takes it. So while a generation takes records, its
-  offers stay, and so do objects of a partition until the chain says that its base is done, whether the offer of them
-  can be read or not, or is still to come. No job's duration is needed for that: a job reads bases that it found in the
-  chain, the chain is read after the listing, and a base that it once calls done takes nothing any more.
+  What workers and catch-up jobs store is of no incarnation: any later one takes it. So while a generation takes
+  records, that stays, and so do offers, whether the offer of an object can be read or not, or is still to come.
 * abandoned: generations that never became COMPLETE and that a newer COMPLETE one has made pointless. CLEARING goes into
   the chain first, so that a holder that is still alive fails at its next entry.
 * leftovers: what is found under a generation that is cleared.
@@ -209,7 +207,8 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
     if mark is None:
         return False, "their names don't say whose they are, so their writer may still commit them"
     if mark == layout.NOBODY:
-        return True, "read for a base that is done"
+        # A worker reads for a partition of which the chain knows nothing yet, or an earlier life of the topic alone.
+        return False, "a worker or a catch-up job may have stored them, and whoever holds the chain may take them"
     if mark == layout.mark_of(state.holder):
         return False, "their writer may still commit them"
     return True, "written by an incarnation that lost the chain"

@@ -14,7 +14,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Base, Kind, PartitionKey, Position, StoredObject
+from backup_avro.chain import Base, Kind, Position, StoredObject
 from backup_avro.record import Record
 from sink.chain import pins
 from sink.chain.pins import Pin
@@ -372,17 +372,22 @@ def being_read(store: ObjectStore, *, done: Iterable[int] = (), number: int = 1)
 
 
 def test_what_a_catch_up_job_stored_outlives_a_restart_of_its_instance(store: ObjectStore) -> None:
-    """It is of no incarnation: the next one takes it, however old it is, and whether its offer can be read or not."""
+    """It is of no incarnation: the next one takes it, however old it is, and whether its offer can be read or not.
+
+    Also where a base is done: by name that may be an earlier life's, and a worker reads the next one before the chain
+    knows of it (seeds 104264, 55642 and 57146).
+    """
     backup = being_read(store, done=[1])
     job_stored(backup)
-    useless, _ = job_stored(backup, partition=1)
-    seen = observe(store, after=400 * DAY)
-    found = make_plan(seen, Rules())
-    (step,) = found.steps
-    assert step.keys == (useless,), "its partition's base is done, so nobody takes it any more"
-    assert judge(step, seen, Rules()) == step
-    assert "a catch-up job may have stored them" in why(found, "objects in no chain")
-    assert [kept.count for kept in found.kept] == [3], "one object, and both offers"
+    job_stored(backup, partition=1)
+    backup.restart()
+    found = plan(store, after=400 * DAY)
+    assert found.steps == ()
+    kept = [one for one in found.kept if one.what == "objects in no chain"]
+    assert all("catch-up job may have stored them" in one.reason for one in kept)
+    assert sum(one.count for one in kept) == 4
+    backup.seal()
+    assert len(steps(plan(store, after=400 * DAY))[Action.ORPHANS, 1].keys) == 4
 
 
 def test_what_no_offer_names_yet_is_left_to_the_job_that_reads_on(store: ObjectStore) -> None:
@@ -396,17 +401,6 @@ def test_what_no_offer_names_yet_is_left_to_the_job_that_reads_on(store: ObjectS
     assert found.steps == ()
     assert [kept.count for kept in found.kept] == [3, 1], "two objects and an offer; the upload"
     assert "a catch-up job may have stored them" in why(found, "unfinished uploads")
-
-
-def test_both_lives_of_a_topic_must_be_read_through(store: ObjectStore) -> None:
-    """Keys hold its name alone."""
-    backup = being_read(store, done=[0, 1])
-    data, _ = job_stored(backup)
-    assert steps(plan(store, after=2 * DAY))[Action.ORPHANS, 1].keys == (data,)
-    again = replace(backup.topics["orders"], topic_id="another")
-    position = Position(offset=100, epoch=0, head_at=now_ms(store), log_start=0, base=base_of_a_job(done=False))
-    backup.append(Kind.COMMIT, topics=(again,), positions={PartitionKey("another", 0): position})
-    assert plan(store, after=2 * DAY).steps == ()
 
 
 def test_what_a_catch_up_job_left_goes_once_the_generation_takes_no_more(store: ObjectStore) -> None:
