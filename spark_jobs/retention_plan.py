@@ -200,15 +200,13 @@ def _writer_gone(state: Generation, key: str, done: frozenset[tuple[str, int]]) 
     """
     if state.sealed:
         return True, "the generation is sealed"
-    place = layout.partition_of(key)
-    if layout.is_offer(key) or (place is not None and place not in done):
-        return False, "a catch-up job may have stored them, and whoever holds the chain may take them"
-    mark = layout.mark_in(key)
+    place, mark = layout.partition_of(key), layout.mark_in(key)
+    # However far a base is: a worker reads for a partition of which the chain knows nothing yet, or an earlier life of
+    # the topic alone.
+    if layout.is_offer(key) or mark == layout.NOBODY or (place is not None and place not in done):
+        return False, "a worker or a catch-up job may have stored them, and whoever holds the chain may take them"
     if mark is None:
         return False, "their names don't say whose they are, so their writer may still commit them"
-    if mark == layout.NOBODY:
-        # A worker reads for a partition of which the chain knows nothing yet, or an earlier life of the topic alone.
-        return False, "a worker or a catch-up job may have stored them, and whoever holds the chain may take them"
     if mark == layout.mark_of(state.holder):
         return False, "their writer may still commit them"
     return True, "written by an incarnation that lost the chain"

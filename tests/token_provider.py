@@ -43,11 +43,7 @@ class TokenProvider:
                 self._send(*provider._answer(self.headers.get("Authorization", "")))
 
             def _send(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(status, body, headers={"Content-Type": "application/json"})
 
         self._serving = serving(ThreadingHTTPServer(ANY_PORT, Handler))
         self._address = ""

@@ -12,13 +12,13 @@ import os
 import random
 import re
 import socketserver
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest import mock
 
 from botocore.config import Config
+from serving import ANY_PORT, serving
 
 from backup_avro.envelope import DATA_KEY_SIZE, LONGEST_WRAPPING_KEY
 from fuzz import hostile
@@ -39,8 +39,7 @@ class _Server(socketserver.ThreadingTCPServer):
     answer = b""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Request)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(ANY_PORT, _Request)
 
 
 class _Request(socketserver.StreamRequestHandler):
@@ -59,18 +58,6 @@ class _Request(socketserver.StreamRequestHandler):
             self.wfile.write(self.server.answer)
         except OSError:  # it was answered enough
             return
-
-
-@contextmanager
-def _serving() -> Iterator[_Server]:
-    with _Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _whole(status: str, headers: str, body: str) -> bytes:
@@ -211,9 +198,10 @@ _CALLS: Final[Mapping[str, Callable[[ObjectStore], object]]] = {
 
 @contextmanager
 def _s3() -> Iterator[Surface]:
-    with _serving() as server:
+    server = _Server()
+    with serving(server) as url:
         settings = StoreSettings(
-            endpoint_url=server.url, access_key_id="AKIA", secret_access_key="s", attempts=1, read_timeout=5.0
+            endpoint_url=url, access_key_id="AKIA", secret_access_key="s", attempts=1, read_timeout=5.0
         )
         store = open_store("s3://bucket/p", settings)
 
@@ -259,7 +247,8 @@ def _twisted_kms(rng: random.Random) -> tuple[bool, bytes]:
 def _kms() -> Iterator[Surface]:
     environment = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s"}
     once = Config(connect_timeout=5, read_timeout=5, retries={"total_max_attempts": 1})
-    with _serving() as server, mock.patch.dict(os.environ, environment), mock.patch.object(kms, "_CONFIG", once):
+    server = _Server()
+    with serving(server) as url, mock.patch.dict(os.environ, environment), mock.patch.object(kms, "_CONFIG", once):
         now = 0.0
 
         def clock() -> float:
@@ -267,7 +256,7 @@ def _kms() -> Iterator[Surface]:
             now += 2 * 3600.0  # nothing that was given before is fresh
             return now
 
-        key = kms.KmsKey(_ARN, endpoint_url=server.url, monotonic=clock)
+        key = kms.KmsKey(_ARN, endpoint_url=url, monotonic=clock)
         number = 0
 
         def read(job: tuple[bool, bytes]) -> object:

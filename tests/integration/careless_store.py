@@ -48,12 +48,7 @@ class _Handler(Quiet, BaseHTTPRequestHandler):
         return unquote(urlsplit(self.path).path).removeprefix("/").partition("/")[2]
 
     def _answer(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Last-Modified", formatdate(usegmt=True))
-        self.send_header("ETag", '"0"')
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, body, headers={"Last-Modified": formatdate(usegmt=True), "ETag": '"0"'})
 
 
 def careless_store() -> AbstractContextManager[str]:

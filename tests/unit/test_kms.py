@@ -144,10 +144,7 @@ def test_what_kms_repeats_of_a_request_is_in_no_traceback(
             self.rfile.read(int(self.headers["Content-Length"]))
             sent = self.headers["X-Amz-Security-Token"]
             body = json.dumps({"__type": "AccessDeniedException", "message": "m", place: f"you sent {sent}"}).encode()
-            self.send_response(400)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(400, body)
 
     arn = f"arn:aws:kms:{REGION}:111122223333:key/0d0d0d0d-aaaa-bbbb-cccc-0123456789ab"
     with serving(ThreadingHTTPServer(ANY_PORT, Proxy)) as url, pytest.raises(KeyDeniedError) as caught:
@@ -190,10 +187,7 @@ class _OtherKms(Quiet, BaseHTTPRequestHandler):
         if self.instead:
             other, *type(self).instead = self.instead
         body = json.dumps(_SOUND | other).encode() if isinstance(other, dict) else str(other).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200, body)
 
 
 @pytest.mark.parametrize("answer", _NONE_OF_A_KMS)

@@ -177,15 +177,6 @@ class Request(Quiet, BaseHTTPRequestHandler):
         )
         self.answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>".encode())
 
-    def answer(self, status: int, body: bytes = b"", *, headers: dict[str, str] | None = None) -> None:
-        """Send a whole answer."""
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def fail(self, status: int, code: str, message: str = "no") -> None:
         """Send an S3 error."""
         self.answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
@@ -587,10 +578,7 @@ class _Agent(Quiet, BaseHTTPRequestHandler):
         if good and self.instead:
             other, *type(self).instead = self.instead
             body = json.dumps(given | other if isinstance(other, dict) else other).encode()
-        self.send_response(200 if good else 503)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200 if good else 503, body)
 
 
 @pytest.fixture
@@ -692,10 +680,7 @@ class _Sts(Quiet, BaseHTTPRequestHandler):
         status, body = 200, A_ROLE
         if self.instead:
             (status, body), *type(self).instead = self.instead
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
+        self.answer(status, body.encode())
 
 
 @pytest.fixture
