@@ -138,6 +138,14 @@ def test_a_topic_that_went_before_it_was_stored_is_lost() -> None:
     )
 
 
+def test_a_topic_that_may_not_be_read_may_still_be_there() -> None:
+    """Who lacks the right to see it can't tell whether it went: only its name is known to be denied."""
+    state = complete_generation(1, {K: 10, U: 5}).state
+    asked = request({K: 10, U: 6}, topics={"t": "t", "u": "orders"})
+    assert standing(asked, state, replace(guarded(topic()), denied=frozenset({"orders"}))) is Standing.BEHIND
+    assert standing(asked, state, replace(guarded(topic()), denied=frozenset({"u"}))) is Standing.LOST
+
+
 def test_a_truncated_log_is_lost_and_a_tainted_generation_can_not_hold_it() -> None:
     """Records of the cut that exist no more can't be read; a taint leaves it open whether something is missing."""
     cut = complete_generation(1, {K: 10}).taint(8, K, cut_at=8).state

@@ -176,8 +176,9 @@ def test_a_store_that_knows_no_ranges_sends_no_more_than_the_object() -> None:
     store.objects[item.key] += b"\0"
     with pytest.raises(OutsizedObjectError, match=f"has {item.bytes + 1} bytes"):
         read_range(store, item, part.start, part.end)
-    with pytest.raises(ObjectLostError, match=f"was replaced by {item.bytes + 1} bytes"):
+    with pytest.raises(ObjectLostError, match=f"was replaced by {item.bytes + 1} bytes") as raised:
         ReadBack(store).rest([item])
+    assert (raised.value.item, raised.value.remedy) == (item, "check the store's disks")
 
 
 def test_what_stands_in_the_way_of_a_new_object_is_not_read_if_it_is_larger(tmp_path: Path) -> None:

@@ -717,6 +717,15 @@ def test_a_story(seen: Observation, role: Role, actions: tuple[decisions.Action,
     assert (decision.role, decision.reason) == (role, reason)
 
 
+def test_where_heartbeats_are_rare_more_must_be_missed_of_one_whose_chain_grew() -> None:
+    """Forty seconds are many lost heartbeats of one every five, and no three of one every fifteen."""
+    peer = Peer(instance="b", heard_mono=400.0, progressed_mono=440.0, progressed_before_mono=438.0)
+    seen = look(peers(1), peer=peer)
+    assert decisions.decide(Role.PASSIVE, seen, POLICY).reason is Reason.STEADY
+    found = decisions.decide(Role.PASSIVE, seen, replace(POLICY, heartbeat_s=15))
+    assert (found.actions, found.reason) == ((CLAIM_2,), Reason.ACTIVE_SILENT)
+
+
 def test_an_idle_log_that_may_have_been_cut_is_asked_about() -> None:
     """COMPLETE is tried, because before it the brokers are asked; nothing else may be in the way."""
     former = peers(1, offset=10)
