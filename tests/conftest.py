@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 import documents
 import hypothesis
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -198,9 +200,28 @@ def make_topic(request: pytest.FixtureRequest) -> TopicMaker:
         client = AdminClient({"bootstrap.servers": bootstrap})
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=settings | dict(config or {}))
         client.create_topics([new], operation_timeout=30)[topic].result(timeout=30)
+        _led(bootstrap, topic, partitions)
         return topic
 
     return make
+
+
+def _led(bootstrap: str, topic: str, partitions: int) -> None:
+    """Wait until the broker knows that it leads all of a new topic: the answer to its creation comes before that."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "make-topic"})
+    deadline = time.monotonic() + 60
+    try:
+        for number in range(partitions):
+            while True:
+                try:
+                    consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
+                    break
+                except KafkaException:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.05)
+    finally:
+        consumer.close()
 
 
 _count = itertools.count(1)

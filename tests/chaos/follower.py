@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -93,9 +94,12 @@ def read_topics(bootstrap: str, places: Mapping[Place, Place]) -> dict[Place, li
     consumer: Any = Consumer(settings(bootstrap))
     try:
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic, number in places])
+        heard = time.monotonic()
         while unread:
-            messages = consumer.consume(2000, timeout=_QUIET_S if not any(found.values()) else 5.0)
-            if not messages:
+            messages = consumer.consume(2000, timeout=1.0)
+            if messages:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _QUIET_S:
                 raise TimeoutError(f"the broker sent nothing before the ends of {sorted(unread)}")
             for message in messages:
                 place = (message.topic(), message.partition())

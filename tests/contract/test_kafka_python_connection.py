@@ -69,12 +69,12 @@ def test_the_loop() -> None:
     future = net.call_soon_with_future(work, 1, 2)
     begin = time.monotonic()
     while not future.is_done:
-        net.poll(timeout_ms=1000)
+        net.poll(timeout_ms=60_000)
     assert future.value == 3
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < 30, "the timer ends the poll"
     begin = time.monotonic()
     net.poll(timeout_ms=50)
-    assert 0.04 < time.monotonic() - begin < 0.5
+    assert 0.04 < time.monotonic() - begin < 30
     assert parameters(net.wait_read) == ["fileobj", "timeout_at"]
     net.close()
 
@@ -281,7 +281,7 @@ def talk() -> Iterator[Callable[..., tuple[Any, Any]]]:
         thing.close()
 
 
-def wait(net: Any, future: Any, timeout_s: float = 10.0) -> Any:
+def wait(net: Any, future: Any, timeout_s: float = 60.0) -> Any:
     """Run the loop until the future is done."""
     deadline = time.monotonic() + timeout_s
     while not future.is_done:
@@ -387,5 +387,5 @@ def test_a_silent_tls_peer(talk: Callable[..., tuple[Any, Any]]) -> None:
     net, manager = talk(lambda *_: [], security_protocol="SSL", socket_connection_setup_timeout_ms=300)
     begin = time.monotonic()
     with pytest.raises(kafka_errors.KafkaError):
-        wait(net, manager.send(SimpleNamespace(), node_id="bootstrap-0"), 5)
-    assert time.monotonic() - begin < 2
+        wait(net, manager.send(SimpleNamespace(), node_id="bootstrap-0"), 20)
+    assert time.monotonic() - begin < 8, "the default is 10 s"

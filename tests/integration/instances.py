@@ -123,7 +123,7 @@ class Instance:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
-    def end(self, timeout_s: float = 60.0) -> int:
+    def end(self, timeout_s: float = 150.0) -> int:
         """Return the exit code of a process that is to end by itself."""
         self.expected_to_run = False
         return self.process.wait(timeout_s)

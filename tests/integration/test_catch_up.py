@@ -40,6 +40,7 @@ def write(bootstrap: str, topic: str, numbers: range) -> None:
             producer.commit_transaction(30)
 
 
+@pytest.mark.timeout(900)
 def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker, new_pair: PairMaker) -> None:
     """Every record is stored once, the tail by the instance; without anything to read the command says so."""
     topic = make_topic(partitions=PARTITIONS, config=UNCLEANED)
@@ -55,7 +56,9 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
     write(kafka.bootstrap, topic, range(12_000, 13_000))
     assert not pair.complete(1)
 
-    done = pair.tandem("catch-up", "--wait", "30s", "--range", "1000", "--master", "local[2,4]", "-o", "json")
+    done = pair.tandem(
+        "catch-up", "--wait", "30s", "--range", "1000", "--master", "local[2,4]", "-o", "json", timeout_s=240
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["kind"], found["generation"], found["failed"]) == ("CatchUp", 1, 0)
@@ -67,13 +70,16 @@ def test_a_job_reads_for_an_instance(kafka: KafkaServer, make_topic: TopicMaker,
     log = consume(kafka.bootstrap, [topic])
     pair.wait("all is committed", lambda: pair.covered(log.ends))
     assert_same(stored(pair.store, pair.name), log.rows)
+    offers = layout.offers_prefix(pair.name, "a", 1)
+    pair.wait("no offer is left", lambda: not list(pair.store.list(offers)))
     listed = {info.key for info in pair.store.list(f"{pair.name}/a/generation=00000001/")}
-    assert listed == state.objects.keys() | pair.wait("chain", lambda: pair.complete(1)).objects.keys()
+    now = pair.wait("the chain is read again", lambda: pair.complete(1))
+    assert listed == state.objects.keys() | now.objects.keys() | now.replaced.keys()
 
     again = pair.tandem("catch-up")
     assert again.returncode == 5, again.stderr
     assert "has bases that are still to be read" in again.stderr
-    verified = pair.tandem("verify", "--master", "local[2,4]")
+    verified = pair.tandem("verify", "--master", "local[2,4]", timeout_s=240)
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 

@@ -44,7 +44,7 @@ def _running(environ: dict[str, str], log: Path, arguments: list[str]) -> Iterat
 def _answer(port: int, path: str) -> int:
     """Return the status of an answer; 0 if nobody listens yet."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -30,6 +30,9 @@ from sink.object_store import open_store
 pytestmark = pytest.mark.integration
 
 _MAIN = "from controller.cli.main import main; main()"
+# A busy machine's broker may take longer for an answer than a person would wait.
+_PATIENT = "import controller.lookout; controller.lookout.ANSWER_S = 15.0; " + _MAIN
+_NOBODY = "127.0.0.1:1"
 _LIVENESS_S = 6
 RECORDS = 3000
 
@@ -64,13 +67,14 @@ class Pair:
 
     def tandem(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. What it prints for scripts is as its schema says."""
+        main = _MAIN if any(_NOBODY in word for word in arguments) else _PATIENT
         done = subprocess.run(
-            [sys.executable, "-c", _MAIN, *arguments],
+            [sys.executable, "-c", main, *arguments],
             env={**self.environ, "TANDEM_CONFIG": str(self.config)},
             stdin=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
         documents.check_output(arguments, done.stdout)
@@ -81,7 +85,7 @@ class Pair:
         found: dict[str, Any] = json.loads(self.tandem("status", "-o", "json").stdout)
         return found
 
-    def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float = 60) -> dict[str, Any]:
+    def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float = 120) -> dict[str, Any]:
         """Ask for the status until it holds."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -108,14 +112,15 @@ def pair(kafka: KafkaServer, s3: S3Server, tmp_path: Path) -> Iterator[Pair]:
 @pytest.fixture(scope="module")
 def running(kafka: KafkaServer, s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A pair that several tests share: both instances run, and its first backup is complete."""
-    for pair in made(kafka, s3, tmp_path_factory.mktemp("running")):
+    for pair in made(kafka, s3, tmp_path_factory.mktemp("running"), liveness_s=60):
         pair.run("a")
+        pair.wait_until("a has begun", begun)
         pair.run("b")
         pair.wait_until("the first backup", backed_up)
         yield pair
 
 
-def made(kafka: KafkaServer, s3: S3Server, folder: Path) -> Iterator[Pair]:
+def made(kafka: KafkaServer, s3: S3Server, folder: Path, *, liveness_s: int = _LIVENESS_S) -> Iterator[Pair]:
     """Make a pair; stop what runs of it in the end."""
     name = f"pair-{secrets.token_hex(4)}"
     coordination = f"coordination-{name}"
@@ -132,7 +137,7 @@ kafka: {{bootstrap.servers: '{kafka.bootstrap}'}}
 store: {{root: 's3://{s3.bucket}/{name}', endpoint_url: '{s3.endpoint_url}', addressing_style: path, region: {REGION}}}
 coordination: {{topic: {coordination}, replication_factor: 1, heartbeat_interval: 500ms}}
 flush: {{interval: 1s}}
-liveness: {{timeout: {_LIVENESS_S}s}}
+liveness: {{timeout: {liveness_s}s}}
 peer: {{timeout: 15s}}
 handover: {{timeout: 20s}}
 groups: {{enabled: false}}
@@ -157,9 +162,19 @@ groups: {{enabled: false}}
         process.wait(30)
 
 
+def begun(found: dict[str, Any]) -> bool:
+    """There is a generation: nobody waits for an instance that is not up yet, and takes its turn."""
+    return bool(found["generations"])
+
+
 def backed_up(found: dict[str, Any]) -> bool:
     """There is a complete backup, and its instance has said so: the store tells that before a heartbeat does."""
     return bool(found["healthy"]) and any(one["role"] == "Active" for one in found["instances"])
+
+
+def faults(found: dict[str, Any]) -> list[str]:
+    """What is wrong, in the document's order."""
+    return [problem["fault"] for problem in found["problems"]]
 
 
 def write(bootstrap: str, topic: str, count: int) -> None:
@@ -170,6 +185,7 @@ def write(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.timeout(900)
 def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) -> None:
     """The story that an operator sees: nothing, first backup, failover, records that wait, one dead, both dead."""
     nothing = pair.tandem("status")
@@ -181,6 +197,7 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert (no_topic.returncode, "does not exist" in no_topic.stderr) == (1, True)
 
     pair.run("a")
+    pair.wait_until("a has begun", begun)
     pair.run("b")
     first = pair.wait_until("the first backup", backed_up)
     assert (first["restore"]["generation"], first["restore"]["lag"]) == (1, 0)
@@ -195,10 +212,8 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     assert "a is Active with generation 1; b shall build generation 2 and take over" in silent.stderr
     assert "run it again with --yes" in silent.stderr
 
-    began = time.monotonic()
-    done = pair.tandem("failover", "--yes", "--wait", "--timeout", "60s", "--reason", "a drill", "-o", "json")
+    done = pair.tandem("failover", "--yes", "--wait", "--timeout", "110s", "--reason", "a drill", "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 60
     told = json.loads(done.stdout)
     assert (told["kind"], told["stage"], told["timedOut"]) == ("Failover", "done", False)
     assert [told[key] for key in ("fromInstance", "fromGeneration", "toInstance", "toGeneration")] == [
@@ -227,8 +242,7 @@ def test_a_pair_from_nothing_over_a_failover_to_the_death_of_both(pair: Pair) ->
     ]
 
     pair.stop("a")
-    silent_peer = pair.wait_until("a is missed", lambda found: not found["healthy"])
-    assert [problem["fault"] for problem in silent_peer["problems"]] == ["instance silent"]
+    pair.wait_until("a is missed", lambda found: faults(found) == ["instance silent"])
     refused = pair.tandem("failover", "--yes")
     assert refused.returncode == 5
     assert "a was stopped" in refused.stderr
@@ -367,9 +381,9 @@ def test_a_topic_full_of_surprises(running: Pair) -> None:
         "somebody-else",
     }
     assert sum(document["undecodable"] is not None for document in documents) == 2
-    recent = running.tandem("coordination", "tail", "--since", "1s", "-o", "json").stdout.splitlines()
+    recent = running.tandem("coordination", "tail", "--since", "5s", "-o", "json").stdout.splitlines()
     assert 0 < len(recent) < len(documents)
-    assert running.status()["healthy"]
+    running.wait_until("all is well", lambda found: bool(found["healthy"]))
 
 
 def test_following_the_topic_until_interrupted(running: Pair) -> None:
@@ -422,10 +436,15 @@ def asked(pair: Pair) -> list[dict[str, Any]]:
     return [one for one in messages if one and one["event"] == "ACTIVATE"]
 
 
+def at_rest(found: dict[str, Any]) -> bool:
+    """All is well, and no turn was asked for that is still to begin."""
+    return bool(found["healthy"]) and not found["requests"] and len(found["generations"]) == 1
+
+
 @pytest.mark.spark
 def test_repair_asks_for_a_new_generation(running: Pair, s3: S3Server) -> None:
     """A live pair agrees with its topic, key by key. Then an object goes: it is named, and the other instance asked."""
-    before = running.wait_until("both are at rest", lambda found: found["healthy"] and len(found["generations"]) == 1)
+    before = running.wait_until("both are at rest", at_rest)
     number = before["restore"]["generation"]
     clean = running.tandem("verify", "--against-topic", "--repair", "--yes", "-o", "json")
     assert clean.returncode == 0, clean.stderr

@@ -233,13 +233,15 @@ class World:
         """As soon as b has begun."""
         log = self.folder / "b.log"
         deadline = time.monotonic() + 60
-        while "coordination" not in log.read_text() and time.monotonic() < deadline:
+        while '"running"' not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()[-2000:]
             time.sleep(0.2)
         self.stop("b")
 
     def settle(self) -> None:
-        """Wait until nothing is under way; a moment later there is one to restore to."""
-        done = self.run(["wait", "--for", "steady", "--timeout", "60s"])
+        """Wait until nothing is under way, and who is Active has said so; a moment later there is one to restore to."""
+        settled = ["--for", "steady", "--for", f"role={self.a_is_active}"]
+        done = self.run(["wait", *settled, "--timeout", "150s"])
         assert done.code == 0, done.err
         self.moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -340,11 +342,13 @@ def play(world: World, acts: Sequence[Act]) -> None:
         world.act(one)
 
 
+@pytest.mark.timeout(900)
 def test_the_first_look(world: World) -> None:
     """Sandbox, configuration, instances, and all that looks at them."""
     play(world, story.LOOKING)
 
 
+@pytest.mark.timeout(900)
 def test_turns(world: World) -> None:
     """Handovers, as README, walk and the alerts have them."""
     play(world, story.TURNS)

@@ -31,7 +31,9 @@ def test_a_new_generation_is_built_at_once(kafka: KafkaServer, make_topic: Topic
     write(kafka.bootstrap, topic, 100)
     for instance in (a, b):
         told = pair.wait(f"{instance.name} notices", lambda it=instance: it.said("a generation can't be read"))
-        assert "was there and is gone: somebody emptied s3://" in told[0]["error"]
+        # The longest look back, at every fourth one, comes upon what is missing first.
+        words = ("was there and is gone: somebody emptied s3://", "is not there, but is known to have been written")
+        assert any(word in told[0]["error"] for word in words), told
 
     def complete() -> bool:
         return [
@@ -39,13 +41,14 @@ def test_a_new_generation_is_built_at_once(kafka: KafkaServer, make_topic: Topic
         ] == [2]
 
     pair.wait("generation 2 is complete", complete)
+    pair.wait("roles are settled", lambda: {a.role, b.role} == {"Active", "Passive"})
     status = pair.status()
     assert status["restore"]["generation"] == 2
-    assert {a.role, b.role} == {"Active", "Passive"}
     write(kafka.bootstrap, topic, 50)
-    # What was appended before it was noticed; the status says how to get rid of it.
+    # What was appended before it was noticed, if anything was; the status says how to get rid of it.
     left = [problem for problem in status["problems"] if "claim of generation 1 is missing" in problem["message"]]
-    assert f"delete {layout.chain_prefix(pair.name, 1)}" in str(left)
+    if list(pair.store.list(layout.chain_prefix(pair.name, 1))):
+        assert f"delete {layout.chain_prefix(pair.name, 1)}" in str(left)
     pair.wait("nobody writes to it any more", lambda: a.said("draining", generation=1))
     pair.store.delete([info.key for info in pair.store.list(layout.chain_prefix(pair.name, 1))])
     pair.forget()  # a reader of before the bucket was emptied says so, at its next look back

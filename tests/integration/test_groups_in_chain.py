@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
 
@@ -29,8 +30,18 @@ def write(bootstrap: str, topic: str) -> None:
 def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
     """Commit as a member of nothing, as tools do."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=offsets, asynchronous=False)
-    consumer.close()
+    deadline = time.monotonic() + 60
+    try:
+        while True:  # the first group of a new broker: its coordinator is still being loaded
+            try:
+                consumer.commit(offsets=offsets, asynchronous=False)
+                break
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+    finally:
+        consumer.close()
 
 
 def recorded(pair: Pair, group: str) -> dict[PartitionKey, GroupOffset]:

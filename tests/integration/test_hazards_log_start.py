@@ -81,7 +81,8 @@ def test_log_starts_that_move_and_times_of_the_broker(
     write(bootstrap, stamped, 10, word="old", age_ms=HOUR_MS)
     write(bootstrap, expires, 100, word="old", age_ms=HOUR_MS)
     write(bootstrap, expires, 50, word="young")
-    pair = new_pair(topics, **QUICK)
+    # So long that the one that is suspended is not replaced for that.
+    pair = new_pair(topics, **QUICK, peer={"timeout": "2m"}, liveness={"timeout": "2m"})
     a = pair.start("a")
     pair.start("b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))

@@ -19,7 +19,8 @@ from spark_jobs.session import session
 def work(*_, **__):
     with session("local[1]", name="test") as spark:
         print("at work", flush=True)
-        spark.sparkContext.parallelize([1], 1).map(lambda _: time.sleep(600)).count()
+        begun = sys.argv[1]
+        spark.sparkContext.parallelize([1], 1).map(lambda _: (open(begun, "w").close(), time.sleep(600))).count()
 
 main._command = lambda package: type("Command", (), {"main": staticmethod(work)})
 sys.exit(main.run([]))
@@ -31,8 +32,9 @@ def test_a_spark_job_is_interrupted(tmp_path: Path) -> None:
     """The signal comes while the driver waits for a task that would take ten minutes."""
     script = tmp_path / "busy.py"
     script.write_text(_BUSY)
+    begun = tmp_path / "begun"
     process = subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), str(begun)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -43,7 +45,11 @@ def test_a_spark_job_is_interrupted(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
-        time.sleep(2.0)  # the driver says nothing when it begins to wait
+        deadline = time.monotonic() + 90
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert begun.exists(), "the task did not begin"
+        time.sleep(1.0)  # the driver says nothing when it begins to wait
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=90)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -159,8 +159,11 @@ def test_builder_killed_in_mid_scan_and_then_both(
     """The next generation is built on after a kill in mid-scan, the handover ends in order, and both can be killed."""
     writer.write(9000, size=400)
     pair = new_pair([writer.topic])
-    slowly = {"scan": {"rate_limit": "400KiB/s"}, "kafka": {"max.partition.fetch.bytes": 32_768}}
-    a, b = pair.start("a"), pair.start("b", **slowly)
+
+    def slowly(rate: str) -> dict[str, Any]:
+        return {"scan": {"rate_limit": rate}, "kafka": {"max.partition.fetch.bytes": 32_768}}
+
+    a, b = pair.start("a"), pair.start("b", **slowly("100KiB/s"))
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     writer.start()
 
@@ -168,7 +171,7 @@ def test_builder_killed_in_mid_scan_and_then_both(
     pair.wait("generation 2 is in mid-scan", lambda: in_mid_scan(pair, 2))
     b.kill()
     assert not pair.complete(2)
-    b = pair.start("b", **slowly)
+    b = pair.start("b", **slowly("400KiB/s"))
     new = pair.wait("generation 2 is complete", lambda: pair.complete(2))
     assert pair.kinds(2).count("TAKEOVER") == 1
     assert any(position.base.void for position in new.positions.values()), "what was read in mid-scan does not count"

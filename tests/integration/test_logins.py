@@ -264,7 +264,7 @@ def open_groups(props: Props) -> None:
 
 CLIENTS: Mapping[str, Callable[[Props], object]] = {
     "fetcher": lambda props: read_ends(props, "t"),
-    "admin": lambda props: ClusterAdmin(props, timeout_s=3).topics(patterns=["t"]),
+    "admin": lambda props: ClusterAdmin(props, timeout_s=6).topics(patterns=["t"]),
     "producer": lambda props: BatchProducer(props, "logins-wrong", timeout_s=5),
     "groups": open_groups,
 }

@@ -169,8 +169,12 @@ def test_a_group_that_nobody_joins_needs_no_right(world: World) -> None:
     with ExitStack() as stack:
         pair, a = world.start(stack, NEEDLESS)
         pair.wait("generation 1 is complete", lambda: pair.complete(1))
-        seen = pair.tandem("status")
-        assert "nothing is known" not in seen.stdout + seen.stderr, seen.stdout + seen.stderr
+
+        def all_is_known() -> bool:
+            seen = pair.tandem("status")
+            return "nothing is known" not in seen.stdout + seen.stderr
+
+        pair.wait("status knows all", all_is_known)
         assert a.terminate() == 0
         assert not a.said("trouble reading the coordination topic")
         assert "uthorization" not in a.text(), a.text()
