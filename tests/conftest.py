@@ -99,7 +99,8 @@ def servers() -> Iterator[ExitStack]:
 @pytest.fixture(scope="session")
 def kafka(servers: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> KafkaServer:
     """The shared broker: `.bootstrap`. Do not stop, kill or suspend it: see own_kafka."""
-    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    # A machine that stands still for seconds must not fence the only broker, and raise epochs.
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"), overrides={"broker.session.timeout.ms": "30000"})
     servers.callback(server.stop)
     server.start()
     return server

@@ -221,7 +221,7 @@ class Pair:
         self.instances.append(instance)
         return instance
 
-    def tandem(self, *arguments: str, timeout_s: float = WAIT_S) -> subprocess.CompletedProcess[str]:
+    def tandem(self, *arguments: str, timeout_s: float = 2 * WAIT_S) -> subprocess.CompletedProcess[str]:
         """Run another command of Tandem to its end, with the settings of the pair; its JSON is as the schemas say."""
         done = subprocess.run(
             self._command(*arguments),

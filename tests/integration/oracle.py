@@ -7,6 +7,7 @@ import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Message, Producer
@@ -33,7 +34,10 @@ _LATE_MS = 5_000
 """What the broker had confirmed so long before a moment is in it: a flush interval, and a machine that is busy."""
 
 _EARLY_MS = 2_000
-"""By how much later the writer may hear of a record than the pair does, on a machine that is busy."""
+"""By how much the store's clock and the writer's may differ."""
+
+_STALL_MS = 20_000
+"""For how long a machine may stand still: then the pair has no moment of that time."""
 
 _COPIES = 20
 
@@ -41,13 +45,14 @@ State = dict[int, dict[bytes, bytes]]
 
 
 class Written(NamedTuple):
-    """A record that the broker confirmed, and when."""
+    """A record that the broker confirmed: when it was sent, `sent`, and when that was heard of, `at`."""
 
     partition: int
     offset: int
     key: bytes
     value: bytes | None
     at: int
+    sent: int
 
 
 @dataclass
@@ -71,11 +76,11 @@ class Writer:
                 key=key,
                 value=value,
                 timestamp=self.rng.randint(1, round(time.time() * 1000)),
-                on_delivery=self._confirmed,
+                on_delivery=partial(self._confirmed, round(time.time() * 1000)),
             )
         assert producer.flush(30) == 0
 
-    def _confirmed(self, error: object, message: Message) -> None:
+    def _confirmed(self, sent: int, error: object, message: Message) -> None:
         assert error is None
         at = round(time.time() * 1000)
         key = message.key()
@@ -83,7 +88,7 @@ class Writer:
         offset, partition = message.offset(), message.partition()
         assert offset is not None
         assert partition is not None
-        self.written.append(Written(partition, offset, key, message.value(), at))
+        self.written.append(Written(partition, offset, key, message.value(), at, sent))
 
     def state(self, ends: dict[int, int]) -> State:
         """The value of each key that had one, as of these offsets."""
@@ -140,10 +145,11 @@ def check(store: ObjectStore, pair: str, writer: Writer, at: int) -> int:
     ends = {item.key.partition: item.end for item in topic.partitions}
     selection = Selection(generation=made.generation, seq=made.seq, partitions=topic.partitions)
     assert state_of(rows_of(store, selection)) == writer.state(ends)
-    late = [one for one in writer.written if one.at < at - _LATE_MS and one.offset >= ends[one.partition]]
-    assert not late, f"{len(late)} records of long before {at} are not in it"
     assert made.past is not None
     assert made.past.at <= at
-    early = [one for one in writer.written if one.at > made.past.at + _EARLY_MS and one.offset < ends[one.partition]]
+    before = max(made.past.at - _LATE_MS, at - _STALL_MS)
+    late = [one for one in writer.written if one.at < before and one.offset >= ends[one.partition]]
+    assert not late, f"{len(late)} records of before {before} are not in it, as of {made.past.at} for {at}"
+    early = [one for one in writer.written if one.sent > made.past.at + _EARLY_MS and one.offset < ends[one.partition]]
     assert not early, f"{len(early)} records of after {made.past.at} are in it"
     return made.past.at

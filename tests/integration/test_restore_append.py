@@ -255,12 +255,18 @@ def test_a_transaction_that_nobody_ends(case: Case, live: str, monkeypatch: pyte
     config = case.target.set_on([live])[live]
     with pytest.raises(CrashError):
         case.restore(Options(append=True), CrashAt("verifying"))
-    producer = Producer({"bootstrap.servers": case.kafka.bootstrap, "transactional.id": f"{live}-open"})
+    producer = Producer(
+        {
+            "bootstrap.servers": case.kafka.bootstrap,
+            "transactional.id": f"{live}-open",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(marks.TOPIC, partition=3, key=b"f/f/0", value=None)
     assert producer.flush(30) == 0
-    monkeypatch.setattr(marks, "SETTLE_S", 2.0)
+    monkeypatch.setattr(marks, "SETTLE_S", 6.0)
     try:
         with pytest.raises(LostEndError, match=rf"{marks.TOPIC}-3: a transaction that began at offset \d+ ") as held:
             case.target.progress(settled=True)

@@ -198,11 +198,13 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
     assert outcome.note == "no longer so; left alone"
     pins.release(store, PAIR, pin)
 
+    late = []
+
     class PinsAfterClearing(Janitor):
         """Somebody puts a pin after the last look at the plan and before CLEARING."""
 
         def _writer(self, state: Generation) -> ChainWriter:
-            pins.put(store, PAIR, generation=1, owner="verify", until=now_ms(store) + 2000)
+            late.append(pins.put(store, PAIR, generation=1, owner="verify", until=now_ms(store) + HOUR))
             return super()._writer(state)
 
     janitor = PinsAfterClearing(spark, folder, PAIR, AT_ONCE)
@@ -214,7 +216,7 @@ def test_clearing_waits_for_a_pin_and_another_janitor_finishes_it(spark: SparkSe
         given_up.commit(records("orders", 0, range(30, 40)))
     assert later.state.clearing is None
 
-    threading.Event().wait(2.1)
+    pins.release(store, PAIR, *late)
     janitor = Janitor(spark, folder, PAIR, AT_ONCE)
     assert outcomes(janitor.execute(janitor.plan())) == [(Action.CLEAR, 1, 2)]
     assert stored(store, "a", 1) == set()

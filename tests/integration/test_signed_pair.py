@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 from instances import Instance, Pair, PairMaker
+from test_failures import messages
 from witness import assert_same, consume, stored
 
 from backup_avro import layout
@@ -171,7 +172,7 @@ def test_a_forged_complete_of_the_peer_clears_nothing(
     one = pair.wait("generation 1 goes on", lambda: covers(pair, log.ends))
     assert not one.sealed
     assert "can't be read" in json.dumps(pair.status()["problems"])
-    assert a.role == "Active"
+    pair.wait("a is Active", lambda: a.role == "Active")
     assert a.terminate() == 0
 
 
@@ -215,7 +216,11 @@ def test_an_instance_knows_that_its_bucket_was_put_back(
     a = keys.start(pair, "a")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     published = Head.parse("status", pair.wait("a head is there", lambda: status_head(pair, 1)))
-    pair.wait("a later one is published", lambda: pair.status()["instances"][0]["alive"])
+
+    def heard() -> bool:
+        return any(one.instance == "a" and (one.chain_seq or 0) >= published.seq for one in messages(pair, kafka))
+
+    pair.wait("it is published", heard)
     assert a.terminate() == 0
     state = pair.generation(1)
     assert state is not None

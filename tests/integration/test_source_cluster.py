@@ -76,7 +76,9 @@ def test_alter_config(admin: ClusterAdmin, make_topic: TopicMaker) -> None:
     topic = make_topic()
     before = admin.config([topic])[topic]
     admin.alter_config(topic, {"retention.ms": "12345", "cleanup.policy": None})
-    after = admin.config([topic])[topic]
+    deadline = time.monotonic() + 30
+    while (after := admin.config([topic])[topic]) == before and time.monotonic() < deadline:
+        time.sleep(0.05)  # the controller has answered; the broker learns of it a moment later
     assert after == before | {"retention.ms": "12345", "cleanup.policy": "delete"}
     admin.alter_config(topic, {})
     with pytest.raises(ClusterRequestError, match=r"retention\.ms"):
@@ -88,6 +90,9 @@ def test_alter_config(admin: ClusterAdmin, make_topic: TopicMaker) -> None:
 def test_create_and_delete(admin: ClusterAdmin, topic_name: str) -> None:
     """A topic is created with its config, not twice, and deleted."""
     admin.create_topic(topic_name, partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
+    deadline = time.monotonic() + 30
+    while not admin.topics([topic_name]) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert len(admin.topics([topic_name])[0].partitions) == 2
     assert admin.config([topic_name])[topic_name]["cleanup.policy"] == "compact"
     with pytest.raises(TopicExistsError, match=topic_name):
@@ -97,6 +102,9 @@ def test_create_and_delete(admin: ClusterAdmin, topic_name: str) -> None:
     admin.delete_topic(topic_name)
     with pytest.raises(UnknownTopicError, match=topic_name):
         admin.delete_topic(topic_name)
+    deadline = time.monotonic() + 30
+    while admin.topics([topic_name]) and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert admin.topics([topic_name]) == []
 
 

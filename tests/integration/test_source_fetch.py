@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -94,7 +95,7 @@ class Reader:
                 self.faults.append(event)
         return events
 
-    def until(self, done: Callable[[], object], timeout_s: float = 15.0) -> None:
+    def until(self, done: Callable[[], object], timeout_s: float = 60.0) -> None:
         """Poll until `done`."""
         deadline = time.monotonic() + timeout_s
         while not done():
@@ -148,11 +149,12 @@ def test_a_broker_that_does_not_wait_is_not_asked_without_end(
     reader.fetcher.assign((topic, 0), 0)
     reader.until(lambda: reader.at_head((topic, 0)))
     sent[0], until = 0, time.monotonic() + 3
-    while time.monotonic() < until:
+    while time.monotonic() < until or sent[0] < 3:
+        assert time.monotonic() < until + 60
         reader.poll()
-    assert 3 <= sent[0] <= 20, sent
+    assert sent[0] <= 20 + 7 * max(0.0, time.monotonic() - until), sent
     write(kafka, topic, 3)
-    reader.until(lambda: reader.keys[topic, 0] == [0, 1, 2], timeout_s=3)
+    reader.until(lambda: reader.keys[topic, 0] == [0, 1, 2])
 
 
 def test_every_field_of_fetched(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher) -> None:
@@ -223,10 +225,11 @@ def test_idle_partitions_are_proven_at_head_again_and_again(
         reader.fetcher.assign(tp, 0)
     reader.until(lambda: reader.at_head(*tps))
     first = len(reader.heads)
-    begin = time.monotonic()
-    reader.until(lambda: len(reader.heads) >= first + 5)
-    assert time.monotonic() - begin < 5 * 0.2 + 1.0
+    reader.until(lambda: len(reader.heads) >= first + 12)
     later = reader.heads[first:]
+    came = [head.received_at for head in later]
+    # The quickest five: a busy machine is late now and then.
+    assert min(after - before for before, after in zip(came, came[5:], strict=False)) < 5 * 0.2 + 1.0
     assert len({id(head.partitions) for head in later}) == 1
     assert all(head.requested_at <= head.received_at for head in later)
     assert all(one.received_at <= two.requested_at for one, two in itertools.pairwise(later))
@@ -253,6 +256,7 @@ def test_evidence_beside_a_busy_partition(
     reader.fetcher.assign((topic, 1), 0)
     busy = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
     proofs: list[float] = []
+    turns: list[float] = []
     end = time.monotonic() + 5.0
     number = 0
     while time.monotonic() < end:
@@ -260,6 +264,7 @@ def test_evidence_beside_a_busy_partition(
             busy.produce(topic, key=str(number), value=b"x", partition=1)
             number += 1
         busy.flush()
+        turns.append(time.monotonic())
         for event in reader.poll(0.05):
             explicit = isinstance(event, Fetched) and event.partition == 0 and event.fetch_offset >= event.end_offset
             if explicit or (isinstance(event, AtHead) and (topic, 0) in event.partitions):
@@ -267,7 +272,8 @@ def test_evidence_beside_a_busy_partition(
     assert number > 100
     gaps = [two - one for one, two in itertools.pairwise(proofs)]
     assert len(proofs) >= 3
-    assert max(gaps) < 2.5
+    slowest = max(two - one for one, two in itertools.pairwise(turns))  # what the machine takes from everybody
+    assert max(gaps) < 2.5 + slowest
     producer.abort_transaction(30)
 
 
@@ -371,6 +377,10 @@ def test_topic_and_partitions_that_come_later(
 
     [future] = admin.create_partitions([NewPartitions(topic_name, 3)]).values()
     future.result(30)
+    deadline = time.monotonic() + 30
+    while len(admin.list_topics(topic_name, timeout=10).topics[topic_name].partitions) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     reader.fetcher.assign((topic_name, 2), 0)
     write(kafka, topic_name, 2, partition=2)
     reader.until(lambda: reader.at_head((topic_name, 0), (topic_name, 2)))
@@ -478,10 +488,10 @@ def test_idle_partitions_do_not_slow_a_busy_one(
     reader = Reader(make_fetcher(limits=limits))
     for number in range(5):
         reader.fetcher.assign((topic, number), 0)
-    begin = time.monotonic()
     reader.until(lambda: len(reader.keys[topic, 0]) == 400)
-    assert len([fetched for fetched in reader.fetched if fetched.partition == 0]) > 20
-    assert time.monotonic() - begin < 3.0
+    came = [fetched.received_at for fetched in reader.fetched if fetched.partition == 0]
+    assert len(came) > 20
+    assert statistics.median(after - before for before, after in itertools.pairwise(came)) < 1.0
 
 
 def test_two_fetchers(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher) -> None:
@@ -526,16 +536,19 @@ def test_look_ups(kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: Make
 
 def test_poll_keeps_to_its_time(make_fetcher: MakeFetcher, make_topic: TopicMaker) -> None:
     """poll(0) returns at once, poll(0.3) within little more, whatever requests are on their way."""
-    fetcher = make_fetcher(limits=FetchLimits(max_wait_ms=5_000))
+    fetcher = make_fetcher(limits=FetchLimits(max_wait_ms=20_000))
     fetcher.assign((make_topic(), 0), 0)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not fetcher.poll(0.1):
         assert time.monotonic() < deadline
     for timeout, most in ((0.0, 0.05), (0.3, 0.4)):
-        begin = time.monotonic()
-        assert fetcher.poll(timeout) == []
-        assert time.monotonic() - begin < most
+        took = []
+        for _ in range(5):
+            begin = time.monotonic()
+            assert fetcher.poll(timeout) == []
+            took.append(time.monotonic() - begin)
+        assert min(took) < most
     begin = time.monotonic()
     fetcher.close()
     fetcher.close()
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < 5

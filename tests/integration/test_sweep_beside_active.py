@@ -88,9 +88,9 @@ def test_every_moment_in_the_window_stays(
         killed = pair.begin("retention", "--execute", "--horizon", "1s", "--min-gain", "0", "--master", "local[1,4]")
         time.sleep(3 + 3 * rng.random())
         gone = passes = 0
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 180
         while passes < 3 or not gone:  # the other one may have been quicker
-            assert time.monotonic() < deadline, "nothing was swept"
+            assert gone or time.monotonic() < deadline, "nothing was swept"
             passes += 1
             it = sweeper(spark, address, pair.name, RULES)
             outcomes = it.carry_out(it.plan(), write=True)

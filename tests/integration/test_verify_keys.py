@@ -69,9 +69,8 @@ def tandem(tmp_path: Path, store: ObjectStore, spark: SparkSession, capsys: pyte
 
 def write(bootstrap: str, batch: list[Record], *, transaction: str | None = None) -> None:
     """Write records as they are; with a transaction, its marker takes one more offset in each partition."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 5, **({"transactional.id": transaction} if transaction else {})}
-    )
+    settings: dict[str, str | int | bool] = {"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True}
+    producer = Producer(settings | ({"transactional.id": transaction} if transaction else {}))
     if transaction:
         producer.init_transactions(30)
         producer.begin_transaction()

@@ -68,6 +68,8 @@ def produce_transactions(bootstrap: str, topic: str, partition: int, ends: str) 
             # The second one goes the other way, but for the last turn, which decides what the log ends with.
             commits = (end == "c") != (at == 1 and turn < len(ends) - 1)
             (producer.commit_transaction if commits else producer.abort_transaction)(60)
+    for name in names:  # whoever takes an id over waits for the markers of the last one
+        Producer({"bootstrap.servers": bootstrap, "transactional.id": name}).init_transactions(60)
 
 
 def produce_odd_times(bootstrap: str, topic: str, partition: int) -> None:
@@ -133,7 +135,7 @@ def produce_for_compaction(bootstrap: str, topic: str) -> None:
 def wait_for_compaction(bootstrap: str, topic: str) -> Log:
     """Wait until the cleaner has nothing left to do: 12 keys, 4 of them also in the transactions, and the last one."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while True:
         # A new record closes the segment before it, so that the cleaner takes that one.
         producer.produce(topic, key=b"last", value=b"%d" % time.monotonic_ns())

@@ -71,13 +71,13 @@ def test_workers_read_and_may_be_killed(kafka: KafkaServer, make_topic: TopicMak
 
     a = pair.start("a", scan={"rate_limit": None})
     state = pair.wait("generation 1 is complete", lambda: pair.complete(1))
+    begun = workers_of(a)
+    assert begun
     log = consume(kafka.bootstrap, [topic])
     pair.wait("all is committed", lambda: pair.covered(log.ends))
     assert_same(stored(pair.store, pair.name), log.rows)
     assert len(log.rows) == RECORDS * 4 // 5
     assert all(position.base.done and position.base.complete for position in state.positions.values())
 
-    begun = workers_of(a)
-    assert begun
     assert a.terminate() == 0
     pair.wait("workers are ended", lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in begun))

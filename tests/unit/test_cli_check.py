@@ -22,6 +22,7 @@ from backup_avro import layout
 from backup_avro.coordination import Event
 from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
 from controller.check import Limits, Report, Severity, check, connections, line
+from controller.cli import check as check_command
 from controller.cli.main import run
 from controller.errand import Errand, left_behind
 from controller.key_use import KeySight
@@ -353,11 +354,17 @@ def test_a_store_that_hangs_is_unknown_after_the_timeout(config: str, silent_por
 
 
 def test_brokers_that_hang_are_left_out_after_their_share(
-    store: ObjectStore, config: str, silent_port: int, capsys: pytest.CaptureFixture[str]
+    store: ObjectStore,
+    config: str,
+    silent_port: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The store's answer counts, in time; what needs the brokers is UNKNOWN and says how long they were waited for."""
+    """The store's answer counts, in time; what needs the brokers is UNKNOWN, and says how long it waited."""
+    assert check_command._BROKERS == 0.8
+    monkeypatch.setattr(check_command, "_BROKERS", 0.2)
     completed(store)
-    arguments = ["check", "-c", config, "--set", f"kafka.bootstrap.servers=127.0.0.1:{silent_port}", "--timeout", "2"]
+    arguments = ["check", "-c", config, "--set", f"kafka.bootstrap.servers=127.0.0.1:{silent_port}", "--timeout", "8"]
     assert run(arguments) == 0
     assert run([*arguments, "--lag-critical", "5"]) == 3
     assert "no answer of the brokers within 1.6 s" in capsys.readouterr().out

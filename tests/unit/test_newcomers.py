@@ -405,10 +405,14 @@ def test_the_tail_goes_on_while_brokers_are_asked_about_a_new_partition(bench: B
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ScriptedSource, "bounds", slow)
         bench.cluster.topics = {"t": topic(partitions=2)}
-        time.sleep(2.5)
+        mine = [time.monotonic()]
+        while mine[-1] - mine[0] < 2.5:
+            time.sleep(0.01)
+            mine.append(time.monotonic())
     gaps = [after - before for before, after in itertools.pairwise(polls)]
+    slowest = max(after - before for before, after in itertools.pairwise(mine))  # what the machine takes from everybody
     assert 1 <= len(questions) <= 3
-    assert max(gaps) < 0.5
+    assert max(gaps) < 0.5 + slowest
 
 
 # --- surveys ----------------------------------------------------------------------------------------------------------
@@ -430,4 +434,5 @@ def test_hurries_without_end_are_no_busy_loop() -> None:
         surveyor.hurry()
         time.sleep(0.002)
     surveyor.stop()
-    assert 2 <= len(surveys) <= 5
+    assert len(surveys) >= 2
+    assert min(after - before for before, after in itertools.pairwise(surveys)) > 0.25

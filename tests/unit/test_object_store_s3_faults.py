@@ -224,7 +224,7 @@ def server() -> Iterator[TinyS3]:
 
 def settings_for(url: str, **more: Any) -> StoreSettings:
     """Settings with little patience."""
-    chosen = {"attempts": 3, "backoff_initial": 0.01, "backoff_max": 0.05, "read_timeout": 0.4} | more
+    chosen = {"attempts": 3, "backoff_initial": 0.01, "backoff_max": 0.05, "read_timeout": 5.0} | more
     return StoreSettings(endpoint_url=url, access_key_id="AKIA", secret_access_key=SECRET, **chosen)
 
 
@@ -232,6 +232,14 @@ def settings_for(url: str, **more: Any) -> StoreSettings:
 def store(server: TinyS3) -> Iterator[ObjectStore]:
     """A store on that server, at the bucket's root."""
     opened = open_store("s3://bucket", settings_for(server.url))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def hasty(server: TinyS3) -> Iterator[ObjectStore]:
+    """The same that waits for an answer for a second."""
+    opened = open_store("s3://bucket", settings_for(server.url, read_timeout=1.0))
     yield opened
     opened.close()
 
@@ -272,7 +280,7 @@ def loses_the_answer(request: Request) -> bool:
 def times_out_after_success(request: Request) -> bool:
     """It is done, and said too late."""
     request.server.objects[request.key] = request.body
-    time.sleep(0.7)
+    time.sleep(1.5)
     request.close_connection = True
     return True
 
@@ -296,7 +304,7 @@ def stalls(request: Request) -> bool:
     request.end_headers()
     request.wfile.write(body[: len(body) // 2])
     request.wfile.flush()
-    time.sleep(0.7)
+    time.sleep(1.5)
     request.close_connection = True
     return True
 
@@ -307,9 +315,9 @@ def trickles(request: Request) -> bool:
     request.send_response(200)
     request.send_header("Content-Length", str(len(body)))
     request.end_headers()
-    step = -(-len(body) // 4)
+    step = -(-len(body) // 8)
     for start in range(0, len(body), step):
-        time.sleep(0.2)
+        time.sleep(0.3)
         request.wfile.write(body[start : start + step])
         request.wfile.flush()
     return True
@@ -376,11 +384,11 @@ def test_a_store_that_stays_busy_ends_in_a_transient_error(server: TinyS3, store
 
 
 @pytest.mark.parametrize("fault", [loses_the_answer, times_out_after_success])
-def test_after_a_lost_answer_exists_may_mean_ours(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+def test_after_a_lost_answer_exists_may_mean_ours(server: TinyS3, hasty: ObjectStore, fault: Fault) -> None:
     """The put took effect, its retry meets the object: EXISTS, and our bytes are there."""
     server.faults = [fault]
-    assert store.put_if_absent("key", b"ours") is Put.EXISTS
-    assert store.get("key") == b"ours"
+    assert hasty.put_if_absent("key", b"ours") is Put.EXISTS
+    assert hasty.get("key") == b"ours"
     assert server.requests == ["PUT key", "PUT key", "GET key"]
 
 
@@ -400,11 +408,11 @@ def test_retries_send_the_same_bytes(server: TinyS3, store: ObjectStore) -> None
 
 
 @pytest.mark.parametrize("fault", [sends_half, stalls, hangs_up, damages])
-def test_a_body_cut_short_or_damaged_is_read_again(server: TinyS3, store: ObjectStore, fault: Fault) -> None:
+def test_a_body_cut_short_or_damaged_is_read_again(server: TinyS3, hasty: ObjectStore, fault: Fault) -> None:
     """Never returned as if it were whole."""
     server.objects["key"] = bytes(range(256)) * 500
     server.faults = [fault, fault]
-    assert store.get("key") == server.objects["key"]
+    assert hasty.get("key") == server.objects["key"]
     assert len(server.requests) == 3
 
 
@@ -412,13 +420,13 @@ def test_a_body_cut_short_or_damaged_is_read_again(server: TinyS3, store: Object
     ("fault", "kind"), [(sends_half, StoreTransientError), (stalls, StoreTransientError), (damages, DamagedError)]
 )
 def test_a_body_that_stays_bad_is_an_error(
-    server: TinyS3, store: ObjectStore, fault: Fault, kind: type[TandemError]
+    server: TinyS3, hasty: ObjectStore, fault: Fault, kind: type[TandemError]
 ) -> None:
     """Cut short it may come whole another time; a checksum that fails every time means damage."""
     server.objects["key"] = bytes(100_000)
     server.faults = [fault] * 3
     with pytest.raises(kind, match=r"'key'.*\(.+\)"):
-        store.get("key")
+        hasty.get("key")
 
 
 def test_a_server_that_sends_more_than_the_range(server: TinyS3, store: ObjectStore) -> None:
@@ -432,11 +440,11 @@ def test_a_server_that_sends_more_than_the_range(server: TinyS3, store: ObjectSt
     assert info.size == 10
 
 
-def test_a_slow_answer_is_waited_for(server: TinyS3, store: ObjectStore) -> None:
+def test_a_slow_answer_is_waited_for(server: TinyS3, hasty: ObjectStore) -> None:
     """The read time-out counts from byte to byte and not for the whole."""
     server.objects["key"] = bytes(100_000)
     server.faults = [trickles]
-    assert store.get("key") == bytes(100_000)
+    assert hasty.get("key") == bytes(100_000)
     assert len(server.requests) == 1
 
 
@@ -776,7 +784,7 @@ def test_nobody_listens() -> None:
 
 def test_https_to_a_server_without_tls(server: TinyS3) -> None:
     """Told at once with what to change."""
-    store = open_store("s3://bucket", settings_for(server.url.replace("http:", "https:"), attempts=2))
+    store = open_store("s3://bucket", settings_for(server.url.replace("http:", "https:"), attempts=2, read_timeout=0.4))
     with pytest.raises((StoreDeniedError, StoreTransientError), match=r"\(.*(http://|endpoint_url)"):
         store.head("key")
     store.close()
@@ -1079,10 +1087,12 @@ def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         open_store("s3://bucket", StoreSettings())
 
 
-def test_many_threads_share_one_store(server: TinyS3, store: ObjectStore) -> None:
+def test_many_threads_share_one_store(server: TinyS3) -> None:
     """Faults of one request don't reach another."""
+    store = open_store("s3://bucket", settings_for(server.url, attempts=11))  # ten faults: none uses up its attempts
     server.faults = [answers(503, "SlowDown"), passes] * 10
     with ThreadPoolExecutor(8) as pool:
         outcomes = list(pool.map(lambda number: store.put_if_absent(f"k{number}", b"%d" % number), range(40)))
     assert outcomes == [Put.CREATED] * 40
     assert server.objects == {f"k{number}": b"%d" % number for number in range(40)}
+    store.close()

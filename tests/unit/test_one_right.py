@@ -368,7 +368,7 @@ def test_a_right_that_is_taken_away_and_given_back() -> None:
     state = bench.chain()
     assert (state.positions[T].offset, state.topics["t"].removed) == (2, False)
     assert pipeline.error is None
-    assert any("a right on t is missing" in text for text in pipeline.report().trouble)
+    wait(lambda: any("a right on t is missing" in text for text in pipeline.report().trouble))
     bench.cluster.undescribed = set()
     for source in bench.log.sources:
         source.leader[T0] = 1

@@ -58,7 +58,7 @@ class EchoServer(LocalServer):
     def answers(self) -> bool:
         """Whether it says its name."""
         try:
-            with socket.create_connection((LOOPBACK, self.ports["echo"]), timeout=0.5) as connection:
+            with socket.create_connection((LOOPBACK, self.ports["echo"]), timeout=10) as connection:
                 return connection.recv(100) == self.folder.name.encode()
         except OSError:
             return False

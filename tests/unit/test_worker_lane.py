@@ -227,7 +227,7 @@ def test_what_fails_again_and_again_is_tried_ever_more_rarely(
         times.append(clock.now())
         crew.fail(70, TransientError("no answer"))
     rests = [after - before for before, after in itertools.pairwise(times)]
-    assert rests[0] < 0.3
+    assert min(rests[:2]) < 0.3, "0.05 and 0.1; a busy machine may be late once"
     assert min(rests[3:]) >= 0.4
     bench.until(lambda _: any(not future.cancelled() and task.low == 70 for task, future in crew.waiting))
     monkeypatch.setattr("sink.worker_lane._LONGEST_REST_S", 600.0)
