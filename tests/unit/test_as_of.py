@@ -195,8 +195,9 @@ def test_a_sweep_that_went_further_than_it_said_is_refused() -> None:
     """Of its partition nothing earlier can be told."""
     state = then(complete_generation(1, {K: 20}))
     broken = replace(picture(state).generation, horizons={K: 21})
-    with pytest.raises(RefusedError, match="does not hold the state of t-0 as of offset 20: below 21 only the newest"):
+    with pytest.raises(RefusedError, match="does not hold the state of t-0 as of offset 20: below 21 ") as caught:
         select_as_of(AsOf(generation=broken, at=1, cut={}))
+    assert caught.value.remedy == "the horizon of `tandem retention` was put there; choose a later state"
 
 
 def test_what_was_above_a_cut_that_was_noted_later_is_not_added() -> None:

@@ -40,6 +40,22 @@ def opened(number: int, **how: Any) -> Chain:
     return Chain(number=number, instance="b", incarnation="b-1").open().commit({K: position(**how)})
 
 
+def test_what_may_not_be_seen_counts_as_there_with_all_that_was_ever_read_of_it() -> None:
+    """Whoever knew most of it says how many partitions it had; what the cluster does tell is as it tells it."""
+    wide, narrow = topic("u", partitions=3), topic("u", partitions=2, removed=True)
+    known = [Chain(number=n).open().commit({}, topics=(topic(), told)).state for n, told in ((1, narrow), (2, wide))]
+    known.append(known[0])
+    seen = ONE.with_unseen({"u"}, known)
+    assert (dict(seen.topics), seen.unseen) == ({"t": ("t", 1), "u": ("u", 3)}, frozenset({"u"}))
+    assert seen.has(key("u", 7)), "it may have been widened"
+    assert seen.cluster_id == ONE.cluster_id
+    again = seen.with_unseen({"t"}, known)
+    assert (dict(again.topics), again.unseen) == (dict(seen.topics), frozenset({"t", "u"}))
+    assert dict(guarded(topic(partitions=5)).with_unseen({"t"}, known).topics) == {"t": ("t", 5)}
+    assert ONE.with_unseen({"elsewhere"}, known) is ONE
+    assert ONE.with_unseen(set(), known) is ONE
+
+
 def test_a_newer_one_covers_what_it_reaches() -> None:
     """At the same offset and epoch, and beyond."""
     older = generation(1, 10).state

@@ -16,7 +16,7 @@ from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject
 from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
-from backup_avro.moments import marked, parse_moment
+from backup_avro.moments import marked, moment_of, parse_moment
 from backup_avro.record import Record, decode_body
 from backup_avro.signature import SignatureError
 from sink.chain import checkpoints
@@ -320,6 +320,17 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
     with pytest.raises(RefusedError, match="no generation is complete"):
         plan_of(ChainReader(MemoryStore(), PAIR), Options(at=0))
+
+
+def test_a_generation_that_is_being_built_has_no_moments(store: MemoryStore) -> None:
+    """There is nothing to name; it is said why."""
+    backup = Backup.claim(store, topics=[TopicSpec("orders")])
+    seq = backup.commit(records("orders", 0, range(5))).seq
+    with pytest.raises(ConfigError) as caught:
+        moment_of(backup.writer.state, seq)
+    assert str(caught.value) == (
+        f"entry {seq} of generation 1 is no moment that could be restored (the generation is not complete)"
+    )
 
 
 def test_a_topic_that_was_deleted_later_was_there(store: MemoryStore) -> None:

@@ -403,6 +403,21 @@ def test_what_may_not_go_on_from_there_is_named_and_left_out() -> None:
     assert "read up to offset 140" in found.warning
 
 
+def test_what_goes_on_is_taken_before_others_are_measured_against_it() -> None:
+    """So only what they have beyond that is named; and one that adds nothing hides none that comes after it."""
+    chosen = complete_generation(4, {K: 100}, instance="b")
+    goes_on = grown(complete_generation(1, {K: 80}).taint(80), K, 120)
+    less = grown(complete_generation(2, {K: 80}).taint(80), K, 90)
+    elsewhere = grown(complete_generation(3, {K: 80}).taint(80, epoch=1), K, 150, epoch=2)
+    found = only(select(states(goes_on, less, elsewhere, chosen)))
+    assert (found.sound, found.end, found.generations) == (100, 120, (4, 1))
+    assert found.warning == (
+        "from offset 100 on only generation 1 has it, which is tainted: a gap; "
+        "generation 3, tainted (a gap), read up to offset 150; what it has from 120 on is left out, "
+        "as it may not go on from there: `--generation 3` restores its own copy"
+    )
+
+
 def test_what_is_of_a_history_that_was_left_is_no_doubt() -> None:
     """Neither an epoch that ended, nor what was cut off, nor what is being cleared is named."""
     chosen = complete_generation(4, {K: 100}, epoch=3)

@@ -8,7 +8,7 @@ import pytest
 from chains import Chain, complete_generation, done_base, key, part, position
 
 from backup_avro.chain import Base, Kind, Taint
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TandemError
 from backup_avro.selection import bounded, select
 from backup_avro.snapshot import dump_state
 
@@ -115,6 +115,33 @@ def _bounded(chains: list[Chain], offset: int) -> str | None:
     found = bounded(select(states), states, {("t", 0): offset})
     (piece,) = (piece for piece in found.partitions if piece.key == K)
     return piece.warning
+
+
+def test_each_partition_has_a_bound_of_its_own() -> None:
+    """Whichever of them comes first; what has none stays as it is."""
+    states = [_slow().state]
+    found = bounded(select(states), states, {("u", 0): 0})
+    assert {piece.key: (piece.end, piece.sound) for piece in found.partitions} == {K: (80, 80), U: (0, 0)}
+    found = bounded(select(states), states, {("t", 0): 70})
+    assert {piece.key: (piece.end, piece.sound) for piece in found.partitions} == {K: (70, 70), U: (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        ({("t", 0): 81}, "t-0 reaches up to offset 80, not to 81 (leave the bound out for all there is)"),
+        (
+            {("t", 0): 70, ("u", 1): 0, ("elsewhere", 2): 5},
+            "--until names elsewhere:2, u:1, which is not restored (see --dry-run for what is)",
+        ),
+    ],
+)
+def test_a_bound_of_what_is_not_there_is_refused(until: dict[tuple[str, int], int], words: str) -> None:
+    """Beyond the end, or of no partition that is selected: it is named, with what to do."""
+    states = [_slow().state]
+    with pytest.raises(TandemError) as caught:
+        bounded(select(states), states, until)
+    assert str(caught.value) == words
 
 
 def test_a_bound_below_it_is_no_state_of_the_past() -> None:
