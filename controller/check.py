@@ -259,12 +259,12 @@ def _runs(now: datetime, ran: Mapping[OutcomeKind, Outcome | None], limits: Limi
         # What was found counts, asked for or not: the backup is not what the chains say.
         if last is not None and last.error is None and not last.clean:
             severity = Severity.CRITICAL
-            message = f"the last `tandem {kind.value}` found {last.findings} mismatches"
+            message = f"the last `tandem {kind.value}` found {kind.findings(last.findings)}"
         elif last is not None and last.unsettled:
             severity, before = Severity.CRITICAL, last.unsettled[-1]
             ago = duration(_since(moment(before.at), now) or 0.0)
             message = (
-                f"a `tandem {kind.value}` found {before.findings} mismatches {ago} ago ({before.what}), "
+                f"a `tandem {kind.value}` found {kind.findings(before.findings)} {ago} ago ({before.what}), "
                 "and none has read that again since"
             )
         elif limit is None:

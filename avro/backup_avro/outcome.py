@@ -29,6 +29,12 @@ class OutcomeKind(StrEnum):
     DRILL = "drill"
     RETENTION = "retention"
 
+    def findings(self, count: int) -> str:
+        """Return in words what a run of this kind found: `1 mismatch`, `7 mismatches`, `2 steps failed`."""
+        if self is OutcomeKind.RETENTION:
+            return f"{count:,} step{'' if count == 1 else 's'} failed"
+        return f"{count:,} mismatch{'' if count == 1 else 'es'}"
+
 
 class Scope(StrEnum):
     """How far a run went: all that is stored, a sample of it, one generation, a part of one, or keys.

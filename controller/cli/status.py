@@ -159,14 +159,14 @@ def _last(ran: Mapping[OutcomeKind, Outcome | None], now: datetime) -> Iterator[
     for kind, one in ran.items():
         if one is None:
             continue
-        bad = "steps failed" if kind.value == "retention" else "mismatches"
-        came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings} {bad}"
+        came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
         ago = _ago((now - moment(one.at)).total_seconds())
         lines.append(f"last {kind.value:9} {ago}, {duration(one.seconds)}: {came} ({one.what})")
         for before in one.unsettled:
             ago = _ago((now - moment(before.at)).total_seconds())
             lines.append(
-                f"     {'':9} {ago}: {before.findings} {bad} ({before.what}), not read again since: tandem {kind.value}"
+                f"     {'':9} {ago}: {kind.findings(before.findings)} ({before.what}), not read again since: "
+                f"tandem {kind.value}"
             )
     if lines:
         yield "\n".join(lines)

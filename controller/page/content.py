@@ -315,10 +315,10 @@ def _run(kind: OutcomeKind, one: Outcome | None) -> Run:
         return Run(
             kind=kind.value, at=None, good=None, came="never", what="nothing was kept", seconds=None, command=command
         )
-    came = "clean" if one.clean else f"failed: {one.error}" if one.error else f"{one.findings:,} mismatches"
+    came = "clean" if one.clean else f"failed: {one.error}" if one.error else kind.findings(one.findings)
     if one.clean and one.unsettled:
         left = sum(before.findings for before in one.unsettled)
-        came = f"{left:,} mismatches of earlier runs were not read again"
+        came = f"{kind.findings(left)} of earlier runs were not read again"
     return Run(
         kind=kind.value,
         at=moment(one.at),

@@ -221,3 +221,10 @@ def test_what_a_drill_found_is_settled_by_one_that_restored_the_same(later: Outc
     assert last is not None
     left = (Unsettled(at=FAILED.at, scope=Scope.PART, what="a", findings=3),)
     assert last.unsettled == (() if settled else left)
+
+
+def test_findings_in_words() -> None:
+    """As many as there are, of what that kind of run finds."""
+    assert [OutcomeKind.VERIFY.findings(count) for count in (1, 7)] == ["1 mismatch", "7 mismatches"]
+    assert OutcomeKind.DRILL.findings(1200) == "1,200 mismatches"
+    assert [OutcomeKind.RETENTION.findings(count) for count in (1, 2)] == ["1 step failed", "2 steps failed"]
