@@ -179,3 +179,6 @@ def test_two_marks_that_are_too_many_become_one() -> None:
         head(it, 6.0)
     marks.take(7000, tracks)
     assert [(mark.at, set(mark.offsets.values())) for mark in marks.cut()] == [(7000, {20})]
+    assert marks.due(0), "the wait that was for this commit is over"
+    marks.take(8000, [busy(0, at=8000, offset=30)])
+    assert (marks.due(8999), marks.due(9000)) == (False, True)

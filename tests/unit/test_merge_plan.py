@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from chains import Chain, key, part, position
@@ -50,6 +50,26 @@ def fitting(count: int, size: int) -> int:
     return len(found.inputs)
 
 
+def own_runs(*sizes: Sequence[int]) -> Chain:
+    """A chain with objects of one partition each: of each partition these sizes, oldest first."""
+    chain = Chain().open()
+    for partition, of_one in enumerate(sizes):
+        for number, size in enumerate(of_one):
+            stored = replace(part(number, number, of=key(partition=partition)), start=10, end=size)
+            one = replace(chain.object(stored, name=f"{partition}-{number}"), bytes=size)
+            chain.commit({stored.key: position(number + 1)}, objects=(one,))
+    return chain
+
+
+def taken(*sizes: Sequence[int], rules: MergeRules = RULES) -> list[list[int]]:
+    """How large what one merge takes is, by partition."""
+    found = plan_merge(own_runs(*sizes).state, rules)
+    inputs = () if found is None else found.inputs
+    return [
+        [item.bytes for item in inputs if item.parts[0].key == key(partition=number)] for number in range(len(sizes))
+    ]
+
+
 def partitions(output: Output) -> list[PartitionKey]:
     """Which partitions an output holds, in its order."""
     return list(dict.fromkeys(piece.part.key for group in output.groups for piece in group))
@@ -92,3 +112,26 @@ def test_what_is_merged_of_one_partition_stays_within_the_limit() -> None:
     assert fitting(4, 60) == 3
     assert fitting(5, 50) == 4
     assert fitting(4, 99) == 2
+
+
+def test_one_merge_reads_about_so_much_of_partitions_own_objects() -> None:
+    """Whole partitions, until it is so much; the next merge takes the others."""
+    for most, merged in ((1, 1), (119, 1), (120, 1), (121, 2), (240, 2), (241, 3), (1000, 3)):
+        found = taken([60, 60], [60, 60], [60, 60], rules=replace(RULES, most_bytes=most))
+        assert found == [[60, 60]] * merged + [[]] * (3 - merged), most
+
+
+def test_one_object_alone_is_not_merged_and_half_of_the_limit_is_left_alone() -> None:
+    """Nor are runs of a size that would be written again and again."""
+    assert taken([60], [60, 60]) == [[], [60, 60]]
+    assert taken([60, 60], rules=replace(RULES, limit=120)) == [[]]
+    assert taken([60, 60], rules=replace(RULES, limit=121)) == [[]]
+    assert taken([60, 60], rules=replace(RULES, limit=122)) == [[60, 60]]
+
+
+def test_runs_of_a_class_are_merged_before_larger_ones() -> None:
+    """What is twice as large as the smallest waits for its like."""
+    rules = replace(RULES, smallest=50)
+    assert taken([200, 60, 60], rules=rules) == [[60, 60]]
+    assert taken([200, 60], rules=rules) == [[200, 60]], "a class has what lies below it as well"
+    assert taken([200, 60, 60], rules=replace(rules, fan_in=3, smallest=20)) == [[200, 60, 60]]
