@@ -26,6 +26,10 @@ _SEEDS = 50
 _ENOUGH = 0.9
 # The histories take 5 s on two cores; with a mutant that makes the code wait for ever they never end.
 _LIMIT_S = 300
+# mutmut sends a signal to the process id of a mutant when its time is over, also if that ended long before: where ids
+# are used again after 32,768 processes, it hits somebody else's.
+_PID_MAX = Path("/proc/sys/kernel/pid_max")
+_ENOUGH_PIDS = 1 << 22
 
 
 def main() -> int:
@@ -37,6 +41,11 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.fresh:
         shutil.rmtree(STAGE, ignore_errors=True)
+    if _PID_MAX.exists() and int(_PID_MAX.read_text()) < _ENOUGH_PIDS:
+        sys.stderr.write(
+            f"warning: process ids are used again soon ({_PID_MAX}): mutmut may end processes of others\n"
+            f"what to do: sysctl kernel.pid_max={_ENOUGH_PIDS}, or run nothing else beside it\n"
+        )
     stage()
     began = time.perf_counter()
     ended = subprocess.run(
