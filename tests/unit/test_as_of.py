@@ -9,10 +9,10 @@ import pytest
 from chains import Chain, complete_generation, done_base, grown, key, part, position, topic
 
 from backup_avro.as_of import LAGGING_MS, AsOf, Known, as_of, known, select_as_of
-from backup_avro.chain import Base, Horizon, Kind, Mark, PartitionKey
-from backup_avro.errors import RefusedError
+from backup_avro.chain import Base, Clearing, Expired, GroupOffset, Horizon, Kind, Mark, PartitionKey, iso
+from backup_avro.errors import ConfigError, RefusedError
 from backup_avro.fold import Generation
-from backup_avro.moments import marked, moments_beside, past_state
+from backup_avro.moments import marked, moment_of, moments_beside, past_state, with_objects_of
 from backup_avro.selection import PartitionSelection, Selection
 
 K, U = key(), key("u")
@@ -51,6 +51,68 @@ def swept(chain: Chain, upto: int) -> Chain:
     """A janitor has left the newest record of each key below an offset, which is that of the last moment."""
     horizon = Horizon(seq=chain.state.moments[-1].seq, offsets={K: upto})
     return chain.append(Kind.REWRITE, incarnation="janitor", horizon=horizon, since=chain.state.seq)
+
+
+def test_an_earlier_state_is_read_from_what_its_chain_has_by_now() -> None:
+    """Objects, horizons, what is being let go of and what has expired: of these only the present one is there."""
+    chain = complete_generation(1, {K: 20, U: 1})
+    past = then(chain)
+    now = replace(
+        grown(chain, K, 30).state,
+        replaced={"old": 7},
+        horizons={K: 9},
+        horizon_seq=past.seq,
+        expired={K: Expired(8, past.seq + 1), U: Expired(1, past.seq)},
+        clearing=Clearing(goes=(U,), stays={K: "kept"}),
+        clearing_by="a-1",
+        cleared=Clearing(goes=(), stays={}),
+        going=frozenset({U}),
+    )
+    found = with_objects_of(past, now)
+    names = ("objects", "replaced", "horizons", "horizon_seq", "expired", "clearing", "clearing_by", "cleared", "going")
+    assert {name: getattr(found, name) for name in names} == {name: getattr(now, name) for name in names}
+    assert found.positions == past.positions
+    assert found.missing == {K: 8}, "what had expired by then was not there"
+    assert with_objects_of(past, now, since=past.seq - 1).missing == {K: 8, U: 1}
+    assert with_objects_of(past, now, since=past.seq + 1).missing == {}
+
+
+def test_a_state_is_as_of_its_last_moment() -> None:
+    """Whatever was written since that commits nothing; before the first commit there is only the last entry."""
+    chain = Chain().open()
+    assert (past_state(chain.state).seq, past_state(chain.state).at) == (chain.state.seq, chain.state.at)
+    chain.commit({K: position(5)}).complete()
+    moment = chain.state.moments[-1]
+    chain.append(Kind.REWRITE)
+    assert chain.state.at > moment.at
+    assert (past_state(chain.state).seq, past_state(chain.state).at) == (moment.seq, moment.at)
+
+
+def test_what_is_marked_has_topics_and_groups_of_the_commit_before() -> None:
+    """When they changed after that is not known."""
+    chain = complete_generation(1, {K: 20})
+    past = then(chain)
+    there = GroupOffset(key=K, offset=3)
+    chain.commit({K: position(25)}, part(20, 24), topics=(topic(partitions=9),), groups={"g": (there,)})
+    assert (chain.state.topics != past.topics, chain.state.groups != past.groups) == (True, True)
+    found = marked(past, chain.state, [Mark(at=chain.state.at, offsets={K: 22})], chain.state.at)
+    assert found is not None
+    assert (found[0].topics, found[0].groups) == (past.topics, past.groups)
+
+
+def test_an_entry_before_the_horizon_is_refused_with_where_it_begins() -> None:
+    """What was never a moment is none for that reason."""
+    chain = grown(complete_generation(1, {K: 20}), K, 25)
+    chain.append(Kind.REWRITE)
+    state = grown(chain, K, 30).state
+    early, late = state.moments[-2], state.moments[-1]
+    later = replace(state, horizon_seq=late.seq)
+    with pytest.raises(RefusedError, match=f"entry {early.seq} of generation 1 lies before the horizon") as refused:
+        moment_of(later, early.seq)
+    assert refused.value.remedy == f"the restorable window begins with entry {late.seq}, at {iso(late.at)}"
+    with pytest.raises(ConfigError, match=f"entry {late.seq - 1} of generation 1 is no moment that could be restored"):
+        moment_of(later, late.seq - 1)
+    assert moment_of(later, late.seq) == late
 
 
 # --- what is added ----------------------------------------------------------------------------------------------------
