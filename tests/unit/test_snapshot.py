@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
-from chains import Chain, key, part, position
+from chains import Chain, key, part, position, topic
 from doubles import MemoryStore
 from structlog.testing import capture_logs
 
 from backup_avro import layout
-from backup_avro.chain import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, sha256_hex
+from backup_avro.chain import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, Taint, sha256_hex
 from backup_avro.chain_json import canonical, decode_claim, decode_entry, encode_entry
 from backup_avro.errors import DamagedError, OversizeError
 from backup_avro.fold import ChainError, Generation
@@ -89,11 +89,15 @@ def test_an_earlier_one_can_be_found() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"snapshot": 3}, "does not name itself"),
-        ({"folded": {}}, "not what the entries before it add up to"),
-        ({"folded": None}, "not what the entries before it add up to"),
-        ({"head_at": 99}, "says more"),
+        ({"snapshot": 3}, ": it does not name itself as the latest SNAPSHOT$"),
+        ({"folded": {}}, ": it is not what the entries before it add up to$"),
+        ({"folded": None}, ": it is not what the entries before it add up to$"),
+        ({"head_at": 99}, ": it says more than what was said before$"),
         ({"positions": {K: position(12, base=DONE)}}, "says more"),
+        ({"topics": (topic(),)}, "says more"),
+        ({"groups": {"g": ()}}, "says more"),
+        ({"taints": (Taint(key=K, offset=12, reason="a gap"),)}, "says more"),
+        ({"objects": (Chain().object(part(0, 1)),)}, "only COMMIT and REWRITE add objects"),
     ],
 )
 def test_what_is_no_snapshot(changes: dict[str, Any], problem: str) -> None:
