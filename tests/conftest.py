@@ -11,18 +11,19 @@ import logging
 import os
 import secrets
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import documents
 import hypothesis
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from patience import answered
 
 from controller.cli import output
 from controller.cli.output import OutputFormat, camel, plain
@@ -210,17 +211,9 @@ def make_topic(request: pytest.FixtureRequest) -> TopicMaker:
 def _led(bootstrap: str, topic: str, partitions: int) -> None:
     """Wait until the broker knows that it leads all of a new topic: the answer to its creation comes before that."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "make-topic"})
-    deadline = time.monotonic() + 60
     try:
         for number in range(partitions):
-            while True:
-                try:
-                    consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-                    break
-                except KafkaException:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.05)
+            answered(partial(consumer.get_watermark_offsets, TopicPartition(topic, number), timeout=10))
     finally:
         consumer.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
+from patience import soon
 
 from backup_avro.errors import TransientError
 from backup_avro.outcome import OutcomeKind
@@ -61,14 +61,9 @@ def scratch(kafka: KafkaServer, topic: str) -> list[str]:
     return [info.name for info in admin.topics((), [rf"{topic}\.drill-.*"])]
 
 
-def all_gone(kafka: KafkaServer, topic: str) -> bool:
-    """Whether there is no scratch topic of a topic, soon: brokers list one for a moment after they have deleted it."""
-    deadline = time.monotonic() + 30
-    while scratch(kafka, topic):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+def left_of(kafka: KafkaServer, topic: str) -> list[str]:
+    """Those that stay: brokers list one for a moment after they have deleted it."""
+    return soon(lambda: scratch(kafka, topic), lambda left: not left)
 
 
 def test_a_drill_restores_checks_and_leaves_nothing(
@@ -90,7 +85,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert {topic["source"] for topic in document["topics"]} == {topic_name, f"{topic_name}.other"}
     assert sorted(document["deleted"]) == sorted(topic["target"] for topic in document["topics"])
     assert set(document["phases"]) == {"plan", "load", "check", "topics and config", "delete"}
-    assert all_gone(kafka, topic_name)
+    assert left_of(kafka, topic_name) == []
     kept = outcomes.latest(store, PAIR, OutcomeKind.DRILL)
     assert kept is not None
     assert (kept.clean, kept.records, kept.generations, kept.what) == (
@@ -115,7 +110,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     assert code == 3
     assert "mismatches: 2" in out
     assert f"{left} is of another drill" in err
-    assert all_gone(kafka, topic_name)
+    assert left_of(kafka, topic_name) == []
     monkeypatch.undo()
 
     for key in backup.writer.state.objects:
@@ -126,7 +121,7 @@ def test_a_drill_restores_checks_and_leaves_nothing(
     code, out, err = tandem("drill", "--topics", topic_name)
     assert (code, out) == (3, "")
     assert "SHA-256" in err
-    assert all_gone(kafka, topic_name)
+    assert left_of(kafka, topic_name) == []
 
     _, out, _ = tandem("status", "--s3-only", "-o", "json")
     last = json.loads(out)["lastDrill"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
+from patience import answered
 
 from backup_avro.chain import GroupOffset, PartitionKey
 from controller.sandbox.kafka import KafkaServer
@@ -30,16 +30,8 @@ def write(bootstrap: str, topic: str) -> None:
 def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
     """Commit as a member of nothing, as tools do."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    deadline = time.monotonic() + 60
     try:
-        while True:  # the first group of a new broker: its coordinator is still being loaded
-            try:
-                consumer.commit(offsets=offsets, asynchronous=False)
-                break
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
+        answered(lambda: consumer.commit(offsets=offsets, asynchronous=False))
     finally:
         consumer.close()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import soon
 
 from controller.sandbox.sandbox import Sandbox
 
@@ -112,13 +113,13 @@ def test_while_they_start(folder: Path, word: str, presses: int) -> None:
 
 def becomes(folder: Path, *, kafka: set[str], s3: set[str]) -> None:
     """Fail unless the servers' states are soon among these; a busy one may not answer within two seconds."""
-    deadline = time.monotonic() + 30
-    while True:
-        states = [server.state.value for server in Sandbox(folder).status().servers]
-        if states[0] in kafka and states[1] in s3:
-            return
-        assert time.monotonic() < deadline, states
-        time.sleep(0.2)
+
+    def look() -> list[str]:
+        return [server.state.value for server in Sandbox(folder).status().servers]
+
+    states = soon(look, lambda states: states[0] in kafka and states[1] in s3)
+    assert states[0] in kafka
+    assert states[1] in s3
 
 
 def test_beside_servers_that_run(folder: Path) -> None:

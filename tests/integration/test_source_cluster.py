@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
+from patience import soon
+from test_groups_in_chain import commit
 
 from backup_avro.errors import ConfigError
 from controller.sandbox.kafka import KafkaServer
@@ -38,7 +39,8 @@ def test_topics_by_name_pattern_and_exclusion(
     """Names and patterns add, exclusions win over both; unknown names and internal topics stay out."""
     for suffix, partitions in (("-a", 1), ("-b", 3), ("-c", 1)):
         make_topic(topic_name + suffix, partitions=partitions)
-    _commit(kafka, f"{topic_name}-group", [TopicPartition(f"{topic_name}-a", 0, 0)])  # brings __consumer_offsets
+    # Brings __consumer_offsets.
+    commit(kafka.bootstrap, f"{topic_name}-group", [TopicPartition(f"{topic_name}-a", 0, 0)])
     found = admin.topics(
         names=[f"{topic_name}-a", f"{topic_name}-not-there"],
         patterns=[f"{topic_name}-[bc]", "__.*"],
@@ -76,9 +78,8 @@ def test_alter_config(admin: ClusterAdmin, make_topic: TopicMaker) -> None:
     topic = make_topic()
     before = admin.config([topic])[topic]
     admin.alter_config(topic, {"retention.ms": "12345", "cleanup.policy": None})
-    deadline = time.monotonic() + 30
-    while (after := admin.config([topic])[topic]) == before and time.monotonic() < deadline:
-        time.sleep(0.05)  # the controller has answered; the broker learns of it a moment later
+    # The controller has answered; the broker learns of it a moment later.
+    after = soon(lambda: admin.config([topic])[topic], lambda config: config != before)
     assert after == before | {"retention.ms": "12345", "cleanup.policy": "delete"}
     admin.alter_config(topic, {})
     with pytest.raises(ClusterRequestError, match=r"retention\.ms"):
@@ -90,10 +91,8 @@ def test_alter_config(admin: ClusterAdmin, make_topic: TopicMaker) -> None:
 def test_create_and_delete(admin: ClusterAdmin, topic_name: str) -> None:
     """A topic is created with its config, not twice, and deleted."""
     admin.create_topic(topic_name, partitions=2, replication_factor=1, config={"cleanup.policy": "compact"})
-    deadline = time.monotonic() + 30
-    while not admin.topics([topic_name]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(admin.topics([topic_name])[0].partitions) == 2
+    (created,) = soon(lambda: admin.topics([topic_name]), len)
+    assert len(created.partitions) == 2
     assert admin.config([topic_name])[topic_name]["cleanup.policy"] == "compact"
     with pytest.raises(TopicExistsError, match=topic_name):
         admin.create_topic(topic_name, partitions=2)
@@ -102,35 +101,19 @@ def test_create_and_delete(admin: ClusterAdmin, topic_name: str) -> None:
     admin.delete_topic(topic_name)
     with pytest.raises(UnknownTopicError, match=topic_name):
         admin.delete_topic(topic_name)
-    deadline = time.monotonic() + 30
-    while admin.topics([topic_name]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert admin.topics([topic_name]) == []
-
-
-def _commit(kafka: KafkaServer, group: str, offsets: list[TopicPartition]) -> None:
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "enable.auto.commit": False})
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            consumer.commit(offsets=offsets, asynchronous=False)
-            break
-        except KafkaException:  # a coordinator that is still loading
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-    consumer.close()
+    assert soon(lambda: admin.topics([topic_name]), lambda left: not left) == []
 
 
 def test_group_offsets(admin: ClusterAdmin, kafka: KafkaServer, make_topic: TopicMaker, topic_name: str) -> None:
     """All groups with offsets on the topics, with metadata; offsets on other topics and other groups stay out."""
     mine, other = make_topic(partitions=2), make_topic()
     for number in range(20):
-        _commit(
-            kafka,
+        commit(
+            kafka.bootstrap,
             f"{topic_name}-{number:02}",
             [TopicPartition(mine, 0, number, f"note {number}"), TopicPartition(other, 0, 1)],
         )
-    _commit(kafka, f"{topic_name}-elsewhere", [TopicPartition(other, 0, 5)])
+    commit(kafka.bootstrap, f"{topic_name}-elsewhere", [TopicPartition(other, 0, 5)])
     found = admin.group_offsets([mine])
     assert not found.failed
     assert sorted(found.groups) == [f"{topic_name}-{number:02}" for number in range(20)]
@@ -149,7 +132,7 @@ def test_one_group_that_fails_costs_no_other(
     """What could not be read is reported by group, the rest is there."""
     topic = make_topic()
     for name in ("a", "b", "c"):
-        _commit(kafka, f"{topic}-{name}", [TopicPartition(topic, 0, 1)])
+        commit(kafka.bootstrap, f"{topic}-{name}", [TopicPartition(topic, 0, 1)])
     ask = admin._ask_group
 
     def ask_all_but_b(group: str, deadline: float) -> Any:

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka.record.memory_records import MemoryRecords
+from patience import soon
 
 from controller.sandbox.kafka import KafkaServer
 from sink.source import wire
@@ -377,10 +378,11 @@ def test_topic_and_partitions_that_come_later(
 
     [future] = admin.create_partitions([NewPartitions(topic_name, 3)]).values()
     future.result(30)
-    deadline = time.monotonic() + 30
-    while len(admin.list_topics(topic_name, timeout=10).topics[topic_name].partitions) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def partitions() -> int:
+        return len(admin.list_topics(topic_name, timeout=10).topics[topic_name].partitions)
+
+    assert soon(partitions, lambda count: count == 3) == 3
     reader.fetcher.assign((topic_name, 2), 0)
     write(kafka, topic_name, 2, partition=2)
     reader.until(lambda: reader.at_head((topic_name, 0), (topic_name, 2)))
