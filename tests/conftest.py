@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import documents
 import hypothesis
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from patience import answered
@@ -213,7 +213,8 @@ def _led(bootstrap: str, topic: str, partitions: int) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "make-topic"})
     try:
         for number in range(partitions):
-            answered(partial(consumer.get_watermark_offsets, TopicPartition(topic, number), timeout=10))
+            ask = partial(consumer.get_watermark_offsets, TopicPartition(topic, number), timeout=10)
+            answered(ask, KafkaException)
     finally:
         consumer.close()
 

@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
-
 _T = TypeVar("_T")
 
 
-def answered(ask: Callable[[], _T], timeout_s: float = 60.0) -> _T:
-    """Ask until there is an answer: a coordinator may be loading, a broker may not know yet that it leads."""
+def answered(ask: Callable[[], _T], silence: type[Exception], timeout_s: float = 60.0) -> _T:
+    """Ask until there is an answer, while what is raised is a `silence`; raise the last one when the time is over.
+
+    A coordinator may be loading, a broker may not know yet that it leads, a busy machine keeps a store from answering.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             return ask()
-        except KafkaException:
+        except silence:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

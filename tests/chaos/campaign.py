@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from patience import answered
+
 from backup_avro.errors import RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
-from chaos.crew import POLL_S, Crew, UnhealthyError, patiently, raise_to
+from chaos.crew import POLL_S, Crew, UnhealthyError, raise_to
 from chaos.facts import Ends, Facts, Place
 from chaos.faults import Fault as Trouble
 from chaos.faults import schedule
@@ -259,7 +261,8 @@ class Campaign:
             time.sleep(POLL_S)
 
     def _patiently(self, call: Callable[[], _T]) -> _T:
-        return patiently(call, limit_s=self._plan.limit_s)
+        """Call again while the store does not answer, although nothing is meant to keep it: the machine is busy."""
+        return answered(call, TransientError, self._plan.limit_s)
 
     def _check_crew(self) -> None:
         self._crew.check()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from backup_avro.errors import TransientError
 from chaos.facts import Ends, Facts, Place
 from chaos.follower import Follower
 from chaos.writers import Order, Writer, stop_all
@@ -18,7 +17,6 @@ from chaos.writers import Order, Writer, stop_all
 POLL_S: Final = 0.3
 #: Names of topics, each with its number of partitions and its settings.
 Topics = Mapping[str, tuple[int, Mapping[str, str]]]
-_T = TypeVar("_T")
 
 
 class UnhealthyError(Exception):
@@ -80,18 +78,6 @@ def make_topics(bootstrap: str, topics: Topics) -> None:
     ]
     for future in admin.create_topics(wanted, operation_timeout=30).values():
         future.result(timeout=60)
-
-
-def patiently(call: Callable[[], _T], *, limit_s: float) -> _T:
-    """Call again while the store does not answer, although nothing is meant to keep it: the machine is busy."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        try:
-            return call()
-        except TransientError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(POLL_S)
 
 
 def raise_to(highest: dict[Place, int], ends: Ends) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from instances import Pair, PairMaker
 from patience import answered
@@ -31,7 +31,7 @@ def commit(bootstrap: str, group: str, offsets: list[TopicPartition]) -> None:
     """Commit as a member of nothing, as tools do."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
-        answered(lambda: consumer.commit(offsets=offsets, asynchronous=False))
+        answered(lambda: consumer.commit(offsets=offsets, asynchronous=False), KafkaException)
     finally:
         consumer.close()
 

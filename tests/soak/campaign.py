@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from chaos.crew import Crew, Topics, UnhealthyError, make_topics, patiently, raise_to
+from chaos.crew import Crew, Topics, UnhealthyError, make_topics, raise_to
 from chaos.facts import Facts, Place
 from chaos.judge import Finding, Restored, judge
 from chaos.restoring import (
@@ -26,6 +26,7 @@ from chaos.restoring import (
 )
 from chaos.writers import Kind, Order
 from instances import Instance, Pair, store_section
+from patience import answered
 
 from backup_avro.errors import TransientError
 from controller.sandbox.kafka import KafkaServer
@@ -246,7 +247,7 @@ class Soak:
     def _compare(self) -> None:
         """Read back what each complete generation holds, and judge it."""
         before = self._note_confirmed()
-        newest, *alone = patiently(lambda: read_backups(self._reader), limit_s=_PATIENCE_S)
+        newest, *alone = answered(lambda: read_backups(self._reader), TransientError, _PATIENCE_S)
         findings = []
         for restored, least in ((newest, before), *((each, {}) for each in alone)):
             self._crew.await_facts(restored.ends)
@@ -281,7 +282,7 @@ class Soak:
         self.tally.sweeps = number
 
     def _note_confirmed(self) -> dict[Place, int]:
-        raise_to(self._confirmed, confirmed(patiently(self._reader.refresh, limit_s=_PATIENCE_S)))
+        raise_to(self._confirmed, confirmed(answered(self._reader.refresh, TransientError, _PATIENCE_S)))
         return dict(self._confirmed)
 
     def _count(self, restored: Restored) -> None:
