@@ -12,7 +12,8 @@ _T = TypeVar("_T")
 def answered(ask: Callable[[], _T], silence: type[Exception], timeout_s: float = 60.0) -> _T:
     """Ask until there is an answer, while what is raised is a `silence`; raise the last one when the time is over.
 
-    A coordinator may be loading, a broker may not know yet that it leads, a busy machine keeps a store from answering.
+    A coordinator may be loading, a broker may not know yet that it leads, a busy machine keeps a store from answering,
+    a topic that was deleted is still there.
     """
     deadline = time.monotonic() + timeout_s
     while True:

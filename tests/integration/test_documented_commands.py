@@ -33,6 +33,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from old_files import avro, rows, sink_key
+from patience import answered
 
 from controller.sandbox.sandbox import Sandbox
 from sink.source.topic_id import from_base64
@@ -185,17 +186,15 @@ class World:
             for topic in _TOPICS:
                 producer.produce(topic, key=f"customer-{number % 100}", value=f"order {number}")
         assert producer.flush(60) == 0
-        deadline = time.monotonic() + 60
         billing = ConsumerGroupTopicPartitions("billing", [TopicPartition("customers", 0, 100)])
-        while True:  # the first group of a new broker: its coordinator is still being loaded
+
+        def commit() -> None:
             [future] = client.alter_consumer_group_offsets([billing]).values()
-            try:
-                if all(one.error is None for one in future.result(timeout=30).topic_partitions):
-                    break
-            except KafkaException:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.2)
+            for one in future.result(timeout=30).topic_partitions:
+                if one.error is not None:
+                    raise KafkaException(one.error)
+
+        answered(commit, KafkaException)  # the first group of a new broker: its coordinator is still being loaded
         text = _CONFIG.format(brokers=self.brokers, root=self.root, endpoint=self.environ["AWS_ENDPOINT_URL"])
         for name in ("tandem.yaml", "a.yaml"):
             (self.folder / name).write_text(text)

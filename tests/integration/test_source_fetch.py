@@ -7,6 +7,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from confluent_kafka import TopicPartition as AdminPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from kafka.record.memory_records import MemoryRecords
-from patience import soon
+from patience import answered, soon
 
 from controller.sandbox.kafka import KafkaServer
 from sink.source import wire
@@ -341,14 +342,8 @@ def test_recreated_topic(kafka: KafkaServer, make_topic: TopicMaker, make_fetche
     reader.fetcher.assign((topic, 0), 0, topic_id=old.topic_id)
     reader.until(lambda: reader.at_head((topic, 0)))
     admin.delete_topic(topic)
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            admin.create_topic(topic, partitions=1, replication_factor=1)
-            break
-        except TopicExistsError:  # deletion takes its time
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    # Deletion takes its time.
+    answered(partial(admin.create_topic, topic, partitions=1, replication_factor=1), TopicExistsError, timeout_s=20)
     write(kafka, topic, 10, first=100)
     [new] = admin.topics([topic])
     assert new.topic_id != old.topic_id
