@@ -142,6 +142,7 @@ def test_an_absence_of_unknown_length_is_a_gap() -> None:
         pytest.param(20.0, 26.0, 26.0, id="the store's clock was set back"),
         pytest.param(-4.0, 600.0, 600.0, id="it was set back by nearly as much as the process was away"),
         pytest.param(-4.0, 0.5, 0.0, id="answers of two servers of one store"),
+        pytest.param(-5.0, 0.0, 0.0, id="the same, as far apart as they may be"),
         pytest.param(-6.0, 20.0, math.inf, id="it was set back by more"),
         pytest.param(20.0, -3600.0, 20.0, id="the machine's clock was set back, or it is another machine"),
         pytest.param(3600.0, 20.0, 3600.0, id="the machine's was set back by nearly as much"),

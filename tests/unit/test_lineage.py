@@ -268,6 +268,14 @@ def test_what_the_log_still_has_is_sealed_and_goes() -> None:
     assert sorted(world.asked) == [3, 5], "asked once, at the seal"
 
 
+def test_one_that_stands_where_the_older_one_stands_can_stand_for_it() -> None:
+    """It need not have read more."""
+    world = World({3: (3, 12), 5: (5, 15)}, second=10)
+    states = {state.number: state for state in ChainReader(world.store, PAIR).refresh()}
+    prover = Prover(world.cluster, lambda: world.source)  # type: ignore[arg-type]  # all that is asked of it
+    assert prover.cut_off(states[1], states[2], [world.key]) == ()
+
+
 @pytest.mark.parametrize(
     ("epochs", "second", "error"),
     [

@@ -133,5 +133,6 @@ def test_runs_of_a_class_are_merged_before_larger_ones() -> None:
     """What is twice as large as the smallest waits for its like."""
     rules = replace(RULES, smallest=50)
     assert taken([200, 60, 60], rules=rules) == [[60, 60]]
+    assert taken([150, 60, 60], rules=rules) == [[60, 60]]
     assert taken([200, 60], rules=rules) == [[200, 60]], "a class has what lies below it as well"
     assert taken([200, 60, 60], rules=replace(rules, fan_in=3, smallest=20)) == [[200, 60, 60]]

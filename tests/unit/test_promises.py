@@ -128,6 +128,18 @@ def test_the_chain_learns_of_a_longer_promise_once_all_were_at_head(longer: floa
     assert told(alone, after) == {}
 
 
+def test_at_head_at_the_very_moment_of_a_change_is_not_since() -> None:
+    """A request that left at that moment may have been answered by the log of before."""
+    _, (track,) = drafting(read_before(1), 50.0)
+    track.scan.begin(now=50.0, at=1000)
+    assert [track.settled_since(mono) for mono in (49.0, 50.0)] == [True, False]
+    track.promise(WEEK, now=50.0)
+    track.record()
+    assert track.held_to_s == HOUR
+    track.at_head(offset=0, requested=51.0, received=51.5, at=2000)
+    assert track.held_to_s == WEEK
+
+
 def test_what_else_changes_and_shorter_promises_are_told_at_once() -> None:
     """And one that is taken back is none; the next one waits for heads of its own time."""
     state = read_before(1)

@@ -113,6 +113,7 @@ def test_gaps_are_measured_from_one_moment_at_head_to_the_next() -> None:
     assert it.taint(5002.0) is None
     it.record()
     assert it.widest_gap_s == 0.0, "what is committed is sound"
+    assert it.gap_s(5003.0) == 0.0
 
 
 def test_a_taint_says_where_why_and_in_which_history() -> None:
