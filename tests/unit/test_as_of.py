@@ -276,6 +276,10 @@ def test_what_was_above_a_cut_that_was_noted_later_is_not_added() -> None:
     inside = scanned(1, 19, 20)
     past = then(inside)
     assert ends(select_as_of(chosen, [picture(past, inside.taint(20, cut_at=18))], freely=True)) == {K: (15, (2,))}
+    at_its_end = grown(scanned(1, 18, 18), K, 20)
+    past = then(at_its_end)
+    other = picture(past, at_its_end.taint(20, cut_at=18))
+    assert ends(select_as_of(chosen, [other], freely=True)) == {K: (18, (1,))}
     beyond = grown(complete_generation(1, {K: 20}), K, 30)
     past = then(complete_generation(1, {K: 20}))
     assert picture(past, beyond.taint(30, cut_at=20)).cut == {}
@@ -291,6 +295,10 @@ def test_nothing_is_added_to_what_is_known_to_be_cut_by_now() -> None:
     chosen = picture(past, newer.taint(15, cut_at=12))
     others = [picture(then(complete_generation(1, {K: 20, U: 7})))]
     assert ends(select_as_of(chosen, others, freely=True)) == {K: (15, (2,)), U: (7, (2, 1))}
+    inside = scanned(1, 19, 20)
+    past = then(inside)
+    cut_as_well = picture(past, inside.taint(20, cut_at=18))
+    assert ends(select_as_of(chosen, [cut_as_well], freely=True)) == {K: (15, (2,)), U: (5, (2,))}
 
 
 def test_a_cut_that_was_noted_by_then_is_handled_as_in_the_newest_state() -> None:

@@ -520,6 +520,8 @@ def test_the_first_taint_counts() -> None:
     chain = complete().taint(7).taint(9)
     assert chain.state.sound_offset(K) == 7
     assert chain.state.sound_offset(K) <= now(chain).offset
+    chain.append(Kind.TAINTED, taints=(Taint(key=K, offset=7, reason="an object is missing"),))
+    assert chain.state.taints == {K: Taint(key=K, offset=7, reason="a gap")}
 
 
 def test_a_later_taint_further_down_counts() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipelines import QUICK, T0, Bench, Log, through
 from structlog.testing import capture_logs
 
-from backup_avro import layout
+from backup_avro import layout, limits
 from backup_avro.chain import Kind, PartitionKey, StoredObject
 from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError, TransientError
@@ -437,6 +437,19 @@ def test_an_offer_names_objects_of_its_range_alone(bench: Bench) -> None:
     refused(with_part(first=49), "holds records of other offsets")
     refused(with_part(last=100), "holds records of other offsets")
     refused(with_part(key=key("t", 1)), "holds records of other offsets")
+    check_offer(replace(offer, objects=with_part(first=60, last=60, records=1)), name)
+    with pytest.raises(DamagedError, match="holds another offer than its name says"):
+        check_offer(replace(offer, low=40), name)
+
+
+def test_a_pair_may_have_the_name_of_a_folder(bench: Bench) -> None:
+    """What an offer lies in is the last of that name."""
+    bench.claim()
+    offer = read(bench, 50, 100).offer
+    (item,) = offer.objects
+    (name,) = offers(bench.store)
+    named = replace(item, key=item.key.replace(PAIR, "my-offers", 1))
+    check_offer(replace(offer, objects=(named,)), name.replace(PAIR, "my-offers", 1))
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
@@ -675,6 +688,9 @@ def test_an_offer_comes_back(bench: Bench) -> None:
         decode_offer(json.dumps(document | {"zz": 1}).encode(), "here")
     with pytest.raises(DamagedError, match=r"^here\b"):
         decode_offer(json.dumps(document | {"objects": ["?"]}).encode(), "here")
+    many = json.dumps(document | {"objects": document["objects"] * 4000}).encode()
+    assert len(many) > limits.SMALL
+    assert len(decode_offer(many, "here").objects) == 4000
 
 
 def test_what_has_to_be_encrypted_is_not_taken_in_the_clear(bench: Bench) -> None:

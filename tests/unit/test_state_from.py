@@ -58,6 +58,9 @@ def test_where_nothing_was_scanned_every_offset_is_a_state() -> None:
     chain = Chain().open()
     chain.commit({K: position(40, base=done_base(10, start=10), log_start=10)}, part(10, 39))
     assert chain.state.state_from(K) == 10
+    new = Chain().open()
+    new.commit({K: position(40, base=done_base(0, at=25), head_at=25)}, part(0, 39))
+    assert (new.state.through, new.state.state_from(K)) == ({}, 0)
 
 
 @pytest.mark.parametrize(("sound", "told"), [(40, 40), (0, 90)])
