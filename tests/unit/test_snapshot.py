@@ -191,6 +191,9 @@ def _part(**changes: Any) -> Callable[[JsonObject], JsonObject]:
     return change
 
 
+_DISORDER = "^x: its moments are not in order$"
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -206,9 +209,9 @@ def _part(**changes: Any) -> Callable[[JsonObject], JsonObject]:
         (lambda folded: folded | {"topics": folded["topics"][:1]}, "which it does not know"),
         (lambda folded: folded | {"snapshot": 10}, "entry 10 is no SNAPSHOT before it"),
         (lambda folded: folded | {"snapshot": -1}, "entry -1 is no SNAPSHOT before it"),
-        (lambda folded: folded | {"moments": [*folded["moments"], [10, 1, "COMMIT"]]}, "^x: its moments are not in order$"),
-        (lambda folded: folded | {"moments": [[0, 1, "COMMIT"], *folded["moments"]]}, "^x: its moments are not in order$"),
-        (lambda folded: folded | {"moments": folded["moments"][::-1]}, "^x: its moments are not in order$"),
+        (lambda folded: folded | {"moments": [*folded["moments"], [10, 1, "COMMIT"]]}, _DISORDER),
+        (lambda folded: folded | {"moments": [[0, 1, "COMMIT"], *folded["moments"]]}, _DISORDER),
+        (lambda folded: folded | {"moments": folded["moments"][::-1]}, _DISORDER),
     ],
 )
 def test_a_state_to_which_no_chain_adds_up(change: Callable[[JsonObject], JsonObject], problem: str) -> None:
