@@ -40,6 +40,7 @@ _GZIP: Final = b"\x1f\x8b"
 _GZIP_HEADER: Final = 10
 _FEXTRA: Final = 4
 _SUBFIELD: Final = b"TS"
+_SUBFIELD_HEADER: Final = 4
 _PUBLIC_BYTES: Final = 32
 
 _FORGED: Final = (
@@ -139,9 +140,10 @@ def unseal(data: bytes) -> tuple[bytes, bytes | None]:
     elif data[:2] == _GZIP and data[3:4] == bytes([_FEXTRA]):
         (size,) = struct.unpack("<H", data[_GZIP_HEADER : _GZIP_HEADER + 2].ljust(2, b"\0"))
         extra = data[_GZIP_HEADER + 2 : _GZIP_HEADER + 2 + size]
-        if len(extra) == size and extra[:2] == _SUBFIELD and extra[2:4] == struct.pack("<H", size - 4):
+        token = extra[_SUBFIELD_HEADER:]
+        if len(extra) == size and extra[:_SUBFIELD_HEADER] == _SUBFIELD + struct.pack("<H", len(token)):
             head = data[:3] + b"\0" + data[4:_GZIP_HEADER]
-            return head + data[_GZIP_HEADER + 2 + size :], extra[4:]
+            return head + data[_GZIP_HEADER + 2 + size :], token
     return data, None
 
 

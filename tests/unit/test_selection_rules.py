@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from chains import Chain, complete_generation, done_base, grown, key, part, position, topic
+from chains import OPENING, Chain, complete_generation, done_base, grown, key, part, position, topic
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backup_avro.chain import Base, Kind, PartitionKey
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
-from backup_avro.selection import PartitionSelection, Selection, Slice, choose, restorable, select
+from backup_avro.selection import PartitionSelection, Selection, Slice, bounded, choose, restorable, select
 
 K, U = key(), key("u")
 
@@ -517,6 +517,73 @@ def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     assert only(select(states(read_on, left), number=2)).sound == 7
     further = complete_generation(3, {K: 24}, epoch=5).taint(24, cut_at=20)
     assert only(select(states(read_on, left, further))).generations == (1,)
+
+
+def test_what_was_cut_off_is_restored_as_its_own_generation_has_it() -> None:
+    """Another one that read the same history may have read further of it: that is no part of what is asked for."""
+    asked = complete_generation(1, {K: 15}).taint(15, cut_at=12)
+    further = complete_generation(2, {K: 18}, instance="b")
+    assert only(select(states(asked, further), number=1)).generations == (1,)
+    assert only(select(states(asked, further))).generations == (2,)
+
+
+def test_a_slice_says_whose_it_is() -> None:
+    """Its generation's OPEN says how its objects are to be read."""
+    chains = complete_generation(1, {K: 20}), complete_generation(2, {K: 10}, instance="b")
+    older, newer = states(*chains)
+    older.opening = replace(OPENING, isolation_level="read_uncommitted")
+    found = only(select([older, newer], number=2))
+    assert [(piece.generation, piece.opening) for piece in found.slices] == [(2, OPENING), (1, older.opening)]
+
+
+def test_a_slice_of_which_nothing_is_left_is_none() -> None:
+    """Its object goes on beyond the slice, and all of the slice lies below the log start."""
+    tainted = complete_generation(2, {K: 20}, instance="b").taint(10)
+    knows = grown(complete_generation(1, {K: 10}), K, 20, log_start=10)
+    found = only(select(states(knows, tainted), number=2))
+    assert (found.log_start, found.generations) == (10, (2, 1))
+    assert [(piece.generation, piece.low, piece.high) for piece in found.slices] == [(1, 10, 20)]
+
+
+def test_a_tail_in_doubt_may_begin_where_its_base_ended() -> None:
+    """Nothing of the scan is put on the other copy."""
+    chosen = complete_generation(2, {K: 100}, instance="b")
+    scan = scanned(1, 0, 100, 130).taint(100)
+    found = only(select(states(scan, chosen)))
+    assert (found.sound, found.end, found.generations) == (100, 130, (2, 1))
+
+
+def test_one_record_may_have_expired() -> None:
+    """The lowest there is."""
+    chain = complete_generation(1, {K: 20})
+    chain.state.missing = {K: 1}
+    assert only(select(states(chain))).expired == 1
+
+
+def test_a_bound_takes_what_lies_below_it() -> None:
+    """Not what begins at it, and no generation is asked that has only that."""
+    older, newer = complete_generation(1, {K: 20}), grown(complete_generation(2, {K: 5}, instance="b"), K, 10)
+    selection = select(states(older, newer), number=2)
+    swept(older, 15)
+    found = only(bounded(selection, states(older, newer), {("t", 0): 10}))
+    assert [(piece.generation, piece.part.first, piece.low, piece.high) for piece in found.slices] == [
+        (2, 0, 0, 10),
+        (2, 5, 0, 10),
+    ]
+    found = only(bounded(selection, states(older, newer), {("t", 0): 5}))
+    assert [(piece.part.first, piece.high) for piece in found.slices] == [(0, 5)]
+    with pytest.raises(RefusedError, match="below 15"):
+        bounded(selection, states(older, newer), {("t", 0): 11})
+
+
+def test_a_bound_may_be_doubtful_for_two_reasons() -> None:
+    """Both are said."""
+    chain = scanned(1, 0, 10, 20).taint(5)
+    found = only(bounded(select(states(chain)), states(chain), {("t", 0): 8}))
+    assert found.warning == (
+        "tainted above offset 5: a gap; "
+        "below offset 10 there is only what compaction had left by then: not a state of the past"
+    )
 
 
 def test_objects_below_the_log_start_are_not_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -87,8 +88,12 @@ def test_unsigned_and_foreign_ones_count_only_where_signatures_are_not_required(
 def test_a_wrong_signature_of_somebody_trusted_is_refused_in_any_case(require: bool) -> None:
     """Who strips a signature is let pass without `require`; who leaves one that does not fit is not."""
     forged = OWNER.seal(KEY, SMALL).replace(b'"v":1', b'"v":2')
-    with pytest.raises(SignatureError, match="the signature is wrong"):
+    with pytest.raises(SignatureError, match="the signature is wrong") as caught:
         trust(OWNER, require=require).open(KEY, forged)
+    assert caught.value.remedy == (
+        "it was changed, or moved here from elsewhere: bring the object back from the bucket's versions or a replica, "
+        "and find out who writes to the bucket"
+    )
 
 
 @BODIES
@@ -125,6 +130,27 @@ def test_any_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
     with pytest.raises(SignatureError):
         trust(OWNER).open(KEY, data)
     Trust().open(KEY, data)
+
+
+@pytest.mark.parametrize("extra", [b"", b"T", b"TS", b"TS\1", b"TS\1\0"])
+def test_an_extra_field_too_short_for_a_signature_is_none(extra: bytes) -> None:
+    """Its header alone has four bytes."""
+    data = b"\x1f\x8b\x08\x04\0\0\0\0\0\xff" + struct.pack("<H", len(extra)) + extra + b"rest"
+    assert unseal(data) == (data, None)
+    assert Trust().open(KEY, data) == data
+    with pytest.raises(SignatureError, match="is not signed"):
+        trust(OWNER).open(KEY, data)
+
+
+def test_how_long_a_signature_may_be() -> None:
+    """What goes on for longer in JSON is none; the extra field of a gzip member says how long it is."""
+    for length, signed in ((998, True), (999, False)):
+        data = b'{"_sig":"' + b"x" * length + b'","v":1}'
+        assert unseal(data) == ((b'{"v":1}', b"x" * length) if signed else (data, None))
+    token = b"x" * 65_531
+    extra = b"TS" + struct.pack("<H", len(token)) + token
+    data = LARGE[:3] + b"\x04" + LARGE[4:10] + struct.pack("<H", len(extra)) + extra + LARGE[10:]
+    assert unseal(data) == (LARGE, token)
 
 
 def test_a_signature_of_a_later_form_is_not_believed() -> None:

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from backup_avro import layout
 from backup_avro.chain import Base, Entry, GroupOffset, Horizon, JsonObject, Kind, Taint, sha256_hex
-from backup_avro.chain_json import canonical, decode_claim, decode_entry, encode_entry
+from backup_avro.chain_json import canonical, decode_claim, decode_entry, dump_group, encode_entry
 from backup_avro.errors import DamagedError, OversizeError
 from backup_avro.fold import ChainError, Generation
 from backup_avro.limits import problem_of_items
@@ -109,12 +109,20 @@ def test_what_is_no_snapshot(changes: dict[str, Any], problem: str) -> None:
     assert chain.state == before
 
 
+@pytest.mark.parametrize("changes", [{"folded": None}, {"snapshot": 3}])
+def test_what_is_no_snapshot_is_no_beginning(changes: dict[str, Any]) -> None:
+    """Whoever begins with it has nothing else to go by."""
+    chain = rich()
+    with pytest.raises(DamagedError, match=r"^x: no SNAPSHOT, though a later entry says so$"):
+        chain.begun(chain.snapshot(**changes))
+
+
 def test_other_entries_name_the_latest_one() -> None:
     """Whoever begins at the head has to find it."""
     chain = rich()
     with pytest.raises(ChainError, match="names 2 as the latest"):
         chain.append(Kind.CONFIRM, snapshot=2)
-    with pytest.raises(ChainError, match="only SNAPSHOT holds a state"):
+    with pytest.raises(ChainError, match=r": only SNAPSHOT holds a state$"):
         chain.append(Kind.CONFIRM, folded={})
 
 
@@ -207,6 +215,7 @@ _DISORDER = "^x: its moments are not in order$"
         (lambda folded: folded | {"objects": [folded["objects"][0]] * 2}, "names an object twice"),
         (lambda folded: _object(key=next(iter(folded["replaced"])))(folded), "is replaced, and is not"),
         (lambda folded: folded | {"topics": folded["topics"][:1]}, "which it does not know"),
+        (lambda folded: folded | {"through": {K.topic_id: {"0": "ten"}}}, "^x: a list of whole numbers was expected$"),
         (lambda folded: folded | {"snapshot": 10}, "entry 10 is no SNAPSHOT before it"),
         (lambda folded: folded | {"snapshot": -1}, "entry -1 is no SNAPSHOT before it"),
         (lambda folded: folded | {"moments": [*folded["moments"], [10, 1, "COMMIT"]]}, _DISORDER),
@@ -358,6 +367,8 @@ def test_what_has_room_is_not_refused() -> None:
     for chain, least in ((Chain().open(), 0.0), (rich(), 0.3), (long(200), 0.95)):
         data = encode_entry(chain.snapshot())
         items = list(items_of(chain.state))
+        groups = [canonical(dump_group(one)) for of in chain.state.groups.values() for one in of.values()]
+        assert all(group in items for group in groups)
         for found, there in (
             (sum(len(item) + 1 for item in items), len(data)),
             (sum(1 + sum(map(item.count, MARKS)) for item in items), sum(map(data.count, MARKS))),

@@ -107,9 +107,12 @@ REFUSED: dict[str, tuple[Callable[[Chain], Chain], str]] = {
     ),
     "a sweep that is no REWRITE": (
         lambda c: c.append(Kind.CONFIRM, horizon=Horizon(seq=5, offsets={})),
-        "only REWRITE sweeps",
+        ": only REWRITE sweeps, or fences janitors off$",
     ),
-    "a fence that is no REWRITE": (lambda c: c.append(Kind.CONFIRM, fence=True), "only REWRITE sweeps"),
+    "a fence that is no REWRITE": (
+        lambda c: c.append(Kind.CONFIRM, fence=True),
+        ": only REWRITE sweeps, or fences janitors off$",
+    ),
     "objects stored before a fence": (
         lambda c: by_janitor(by_janitor(c, fence=True), objects=(c.object(part(0, 1)),), since=c.state.seq - 1),
         "was declared to be orphans by entry 7",
