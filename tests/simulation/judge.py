@@ -342,7 +342,13 @@ class Judge:
         records = self._records(piece)
         self.restored_records += len(records)
         found = restored(name, records, upto=piece.sound, log_start=piece.log_start)
-        problems = [compare(partition, lineage, found, may_lack=partition.lacks) for lineage in partition.lineages]
+        (first,) = (state for state in self.states() if state.number == piece.generations[0])
+        tail_from = first.positions[piece.key].base.end
+
+        def may_lack(record: Record) -> bool:
+            return partition.passed_over(record, tail_from)
+
+        problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in partition.lineages]
         if all(problems):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"

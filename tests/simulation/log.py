@@ -242,6 +242,15 @@ class Partition:
         """Whether a broker has let go of a record, or never had it in the present history."""
         return any(record.offset not in replica.records for replica in self.replicas.values())
 
+    def passed_over(self, record: Record, tail_from: int) -> bool:
+        """Whether who has read this log may lack a record that was superseded before it was read.
+
+        From `tail_from` on it was read in order, by a tail: of what a cleaner had taken by then it was given nothing,
+        also if the broker's disk was replaced afterwards and has it again. What lies below was scanned, and counts only
+        once all that was written meanwhile was read too.
+        """
+        return self.lacks(record) or (record.offset >= tail_from and record.offset in self.let_go)
+
     def ever_held(self, record: Record) -> bool:
         """Whether a consumer was right to be given this record in any history."""
         return any(

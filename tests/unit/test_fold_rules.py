@@ -507,6 +507,11 @@ def test_what_was_seen_at_head_is_known_by_the_clock_of_who_saw_it() -> None:
     assert (chain.state.head_at(K), chain.state.skew(K)) == (60, -90)
     assert (chain.state.head_at(other), chain.state.skew(other)) == (50, -91)
     assert chain.state.restated(other) == replace(taken_over, head_at=50, skew=-91)
+    chain.append(Kind.CONFIRM, head_at=60, skew=-92)
+    assert (chain.state.head_at(K), chain.state.skew(K)) == (60, -92), "who said it last"
+    taken_over = replace(position(1, head_at=61), skew=4)
+    chain.append(Kind.COMMIT, positions={K: taken_over}, head_at=62, skew=-93)
+    assert (chain.state.head_at(K), chain.state.skew(K)) == (61, 4)
 
 
 def test_the_same_time_may_be_said_again() -> None:
