@@ -160,11 +160,13 @@ def unite(
             if key in chosen.positions:
                 incomplete.append(chosen.name_of(key))
             continue
-        rest_on = min(holders, key=lambda state: _left_behind(state, key))
+        rest_on = _best_of(holders, key)
+        # What was cut off goes on nowhere: others are only named.
+        beside = _kept_up(holders, key) if cut_off(rest_on, key) else (chosen, *others)
         partitions.append(
             _select_partition(
                 rest_on,
-                [] if cut_off(rest_on, key) else [g for g in (chosen, *others) if g is not rest_on],
+                [g for g in beside if g is not rest_on],
                 parts,
                 (key, topic),
                 None if until is None else until.get(key),
@@ -188,6 +190,27 @@ def _wide_enough(partitions: Sequence[PartitionSelection]) -> tuple[PartitionSel
         else replace(item, topic=replace(item.topic, partitions=count))
         for item in partitions
     )
+
+
+def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
+    """Return which of the generations that hold a partition its state is taken from, the first of equal ones.
+
+    One of the log's present history, unless what they have of it is no state of the log beyond doubt, and what another
+    one has, part of which was cut off, is.
+    """
+    if any(_is_state(state, key) for state in _kept_up(holders, key)):
+        return min(holders, key=lambda state: _left_behind(state, key))
+    return min(holders, key=lambda state: (not _is_state(state, key), _left_behind(state, key)))
+
+
+def _kept_up(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:
+    """Return those of which nothing was cut off."""
+    return [state for state in holders if not cut_off(state, key)]
+
+
+def _is_state(state: Generation, key: PartitionKey) -> bool:
+    """Whether what a generation has of a partition below its taint is a state that the log was in."""
+    return state.sound_offset(key) >= state.state_from(key)
 
 
 def _left_behind(state: Generation, key: PartitionKey) -> tuple[bool, int, int]:

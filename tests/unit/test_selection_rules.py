@@ -519,6 +519,23 @@ def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     assert only(select(states(read_on, left, further))).generations == (1,)
 
 
+def test_what_was_cut_off_is_better_than_what_is_in_doubt_from_its_beginning() -> None:
+    """The owner of what follows was away while its base was to be read: of that nobody knows a state (seed 63481)."""
+    cut = complete_generation(2, {K: 43}, epoch=3).taint(43, cut_at=42)
+    doubtful = scanned(1, 0, 45, 58, epoch=8).taint(0, epoch=8)
+    found = only(select(states(doubtful, cut)))
+    assert (found.sound, found.end, found.generations) == (43, 43, (2,))
+    assert found.warning == (
+        "generation 1, tainted (a gap), read up to offset 58; what it has from 43 on is left out, "
+        "as it may not go on from there: `--generation 1` restores its own copy"
+    )
+    assert only(select(states(doubtful, cut), number=1)).end == 58
+    later = complete_generation(3, {K: 60}, epoch=9)
+    assert only(select(states(doubtful, cut, later))).generations == (3,)
+    inside = scanned(2, 0, 43, 43, epoch=3).taint(20, cut_at=42)
+    assert only(select(states(doubtful, inside))).generations == (1,)
+
+
 def test_what_was_cut_off_is_restored_as_its_own_generation_has_it() -> None:
     """Another one that read the same history may have read further of it: that is no part of what is asked for."""
     asked = complete_generation(1, {K: 15}).taint(15, cut_at=12)
