@@ -162,7 +162,7 @@ def unite(
             continue
         rest_on = _best_of(holders, key)
         # What was cut off goes on nowhere: others are only named.
-        beside = _kept_up(holders, key) if cut_off(rest_on, key) else (chosen, *others)
+        beside = _not_cut_off(holders, key) if cut_off(rest_on, key) else (chosen, *others)
         partitions.append(
             _select_partition(
                 rest_on,
@@ -198,12 +198,12 @@ def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
     One of the log's present history, unless what they have of it is no state of the log beyond doubt, and what another
     one has, part of which was cut off, is.
     """
-    if any(_is_state(state, key) for state in _kept_up(holders, key)):
+    if any(_is_state(state, key) for state in _not_cut_off(holders, key)):
         return min(holders, key=lambda state: _left_behind(state, key))
     return min(holders, key=lambda state: (not _is_state(state, key), _left_behind(state, key)))
 
 
-def _kept_up(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:
+def _not_cut_off(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:
     """Return those of which nothing was cut off."""
     return [state for state in holders if not cut_off(state, key)]
 
@@ -371,7 +371,7 @@ def _select_partition(
     slices = _slices(chosen, parts[chosen.number].get(key, ()), 0, end)
     used = [chosen.number]
     # Of a scan that is in doubt there is no state that another one's records would lead up to.
-    joining = list(others) if instead or chosen.sound_offset(key) >= chosen.state_from(key) else []
+    joining = list(others) if instead or _is_state(chosen, key) else []
     while joining:
         other = next((g for g in joining if _reach(g, key, end=end, epoch=epoch, until=until) is not None), None)
         if other is None:
@@ -393,7 +393,7 @@ def _select_partition(
         joining = [g for g in others if g.number not in used]
     if instead and until is None:
         further = (g for g in others if _reach(g, key, end=end, epoch=epoch, until=None) is not None)
-        whole = next((g for g in further if g.sound_offset(key) >= g.state_from(key)), None)
+        whole = next((g for g in further if _is_state(g, key)), None)
         if whole is not None:  # the log was cut inside of what it scanned or a sweep left: only all of it makes sense
             return _select_partition(whole, [], parts, what, None, instead=False)
     known_by: tuple[int, ...] = ()

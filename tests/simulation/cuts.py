@@ -189,10 +189,7 @@ class Cuts:
                 watch.certain |= {
                     (number, key, record.offset)
                     for record in watch.newest[key]
-                    if low <= record.offset < high
-                    # Who has read from a broker that let go of it lacks it, also if the broker's disk is replaced
-                    # afterwards and it has the record again.
-                    and not (partition.lacks(record) or record.offset in partition.let_go)
+                    if low <= record.offset < high and not partition.passed_over(record, tail_from=low)
                 }
 
     def _exact(self, known: _Known, outcome: Outcome, watch: Watch) -> None:

@@ -82,9 +82,11 @@ def test_who_begins_with_a_snapshot_knows_it() -> None:
     halves = {**folded, "expired": {"offsets": {K.topic_id: {"0": 10}}, "seqs": {}}}
     with pytest.raises(DamagedError, match="not said of the same partitions"):
         chain.begun(replace(entry, folded=halves))
-    wordy = {K.topic_id: {"0": "ten"}}
+    negative, wordy = {K.topic_id: {"0": -1}}, {K.topic_id: {"0": "ten"}}
     for wrong, said in (
         ({"offsets": {}}, "x: expired: field seqs is missing"),
+        ({"offsets": negative, "seqs": {}}, "^x: "),
+        ({"offsets": {}, "seqs": negative}, "^x: "),
         ({"offsets": wordy, "seqs": {}}, "^x: a list of whole numbers was expected$"),
         ({"offsets": {}, "seqs": wordy}, "^x: a list of whole numbers was expected$"),
     ):
