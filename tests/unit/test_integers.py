@@ -22,7 +22,8 @@ def test_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "is_one"), [(0, True), (-(2**63), True), (2**63, False), (True, False), (1.0, False)]
+    ("value", "is_one"),
+    [(0, True), (-(2**63), True), (-(2**63) - 1, False), (2**63, False), (True, False), (1.0, False)],
 )
 def test_numbers_of_documents(value: object, *, is_one: bool) -> None:
     """JSON has no bounds, and Python takes truth for a number."""

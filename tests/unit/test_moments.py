@@ -12,7 +12,7 @@ from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
 from backup_avro.as_of import Known
-from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject
+from backup_avro.chain import Kind, Mark, PartitionKey, StoredObject, iso
 from backup_avro.checkpoint import Outcome, Request
 from backup_avro.container import decode_header, decompress, iter_blocks
 from backup_avro.errors import ConfigError, DamagedError, NewerFormatError, RefusedError
@@ -288,8 +288,12 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
     assert plan(store, at=handover - 1).generation == 1
     assert plan(store, at=handover).generation == 2
     assert plan(store, at=handover, generation=1).generation == 1
-    with pytest.raises(RefusedError, match="the restorable window begins at 2023-11-14T22:1"):
+    with pytest.raises(RefusedError) as refused:
         plan(store, at=before - 1)
+    assert refused.value.remedy == (
+        f"the restorable window begins at {iso(complete)}; retain.generations keeps older generations from now on, "
+        "and a longer --horizon of `tandem retention` older moments"
+    )
     with pytest.raises(RefusedError, match="the restorable window begins"):
         plan(store, at=complete, generation=2)
     with pytest.raises(ConfigError, match="lies in the future"):
@@ -318,8 +322,9 @@ def test_what_is_no_moment(store: MemoryStore) -> None:
             plan(store, commit=seq)
         moments = [one.seq for one in past.backup.writer.state.moments if one.seq >= complete]
         assert caught.value.remedy == f"entries {moments[0]} to {moments[-1]} are, those that commit or confirm"
-    with pytest.raises(RefusedError, match="no generation is complete"):
+    with pytest.raises(RefusedError, match="no generation is complete") as refused:
         plan_of(ChainReader(MemoryStore(), PAIR), Options(at=0))
+    assert refused.value.remedy == "no generation is complete"
 
 
 def test_a_generation_that_is_being_built_has_no_moments(store: MemoryStore) -> None:
