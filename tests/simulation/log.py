@@ -28,6 +28,14 @@ class Record(NamedTuple):
 
 
 @dataclass(slots=True)
+class Pass:
+    """A cleaner's way through a log: the offsets that it still has to remove, and when what it meets first may go."""
+
+    doomed: list[int]
+    horizons: dict[int, float]
+
+
+@dataclass(slots=True)
 class Replica:
     """What one broker has: the records by offset, when tombstones may go, and how far a pass has come.
 
@@ -36,8 +44,12 @@ class Replica:
 
     records: dict[int, Record] = field(default_factory=dict)
     horizons: dict[int, float] = field(default_factory=dict)
-    passing: tuple[int, list[int]] | None = None
+    passing: Pass | None = None
     cleaned: int = 0
+
+    def copied(self) -> Replica:
+        """Return what another broker gets that copies all at once: the log as it is, and not the rest of a pass."""
+        return Replica(records=dict(self.records), horizons=dict(self.horizons), cleaned=self.cleaned)
 
 
 @dataclass(slots=True)
@@ -126,26 +138,33 @@ class Partition:
                 if offset < upto and not record.control and record.txn not in self.aborted:
                     newest[record.key] = max(offset, newest.get(record.key, -1))
             doomed = []
+            met = {}
             for offset, record in sorted(replica.records.items()):
                 if offset >= upto:
                     break
                 if record.control or record.txn in self.aborted or newest[record.key] > offset:
                     gone = True
-                elif record.value is None:
-                    horizon = replica.horizons.setdefault(offset, now + self.retention_s)
-                    gone = now > horizon
+                elif record.value is not None:
+                    gone = False
+                elif offset in replica.horizons:
+                    gone = now > replica.horizons[offset]
                 else:
+                    met[offset] = now + self.retention_s
                     gone = False
                 if gone:
                     doomed.append(offset)
-            replica.passing = (upto, doomed)
+            replica.passing = Pass(doomed, met)
             replica.cleaned = max(replica.cleaned, upto)
-        upto, doomed = replica.passing
+        doomed = replica.passing.doomed
         take = len(doomed) if rng.random() < 0.5 else rng.randint(0, len(doomed))
         for offset in doomed[:take]:
             replica.records.pop(offset, None)
         self.let_go.update(doomed[:take])
-        replica.passing = (upto, doomed[take:]) if doomed[take:] else None
+        del doomed[:take]
+        # The pass notes a tombstone's time where it has come to: what that supersedes is gone by then.
+        replica.horizons |= {o: until for o, until in replica.passing.horizons.items() if not doomed or o < doomed[0]}
+        if not doomed:
+            replica.passing = None
 
     def move(self, *, behind: int = 0) -> None:
         """The other replica leads; nothing is lost, but of the last records it does not know yet that they count."""
@@ -162,9 +181,7 @@ class Partition:
         """Another replica leads for a moment, from which the leader, whose disk was replaced, copies all."""
         there = self.replicas[3 - self.leader]
         self.move()
-        self.replicas[3 - self.leader] = Replica(
-            records=dict(there.records), horizons=dict(there.horizons), cleaned=there.cleaned
-        )
+        self.replicas[3 - self.leader] = there.copied()
         self.move()
 
     def learn(self) -> None:
@@ -204,9 +221,7 @@ class Partition:
         follower.records = {o: r for o, r in follower.records.items() if o < at}
         follower.horizons = {o: h for o, h in follower.horizons.items() if o < at}
         follower.passing = None
-        self.replicas[self.leader] = Replica(
-            records=dict(follower.records), horizons=dict(follower.horizons), cleaned=follower.cleaned
-        )
+        self.replicas[self.leader] = follower.copied()
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
         self.leaderless = False
         self.leader = 3 - self.leader

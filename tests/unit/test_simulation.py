@@ -87,6 +87,28 @@ def test_what_a_cleaner_took_may_be_lacking_though_a_new_disk_has_it_again() -> 
     assert log.let_go == set()
 
 
+def test_a_new_disk_has_no_tombstone_s_time_of_a_pass_that_has_not_come_to_it() -> None:
+    """Else it would lose the tombstone at once with what that supersedes, which no broker does (seed 134228)."""
+    for seed in range(100):
+        log = Partition(topic_id="t", number=0, retention_s=20.0)
+        old, tombstone, _other = (log.append(key, value) for key, value in ((5, 1), (5, None), (6, 1)))
+        rng = random.Random(seed)
+        log.clean(2, 0.0, rng)
+        if log.replicas[2].passing is not None:
+            break
+    replica = log.replicas[2]
+    assert old.offset in replica.records, "a pass has begun, and removed nothing"
+    copy = replica.copied()
+    log.replicas[1] = copy
+    for when, gone in ((100.0, {old.offset}), (119.0, {old.offset}), (121.0, {old.offset, tombstone.offset})):
+        for _ in range(50):
+            log.clean(1, when, rng)
+        assert {0, 1, 2} - copy.records.keys() == gone
+    for _ in range(50):
+        log.clean(2, 100.0, rng)
+    assert replica.records.keys() == {2}, "the time of the replica's own pass is counted from its beginning"
+
+
 def test_memory_is_given_back_twice_a_turn() -> None:
     """When a generation is complete, and when one has been cleared: not at each try, which may be every second.
 
