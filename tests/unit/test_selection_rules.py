@@ -519,6 +519,22 @@ def test_where_all_were_cut_off_the_latest_history_is_restored() -> None:
     assert only(select(states(read_on, left, further))).generations == (1,)
 
 
+def test_what_was_cut_off_does_not_go_on_in_what_was_cut_off_elsewhere() -> None:
+    """Both histories were left; that in doubt of the one was never beside what is sound of the other."""
+    sound = complete_generation(1, {K: 24}).taint(24, cut_at=20)
+    doubtful = complete_generation(2, {K: 28}).taint(7).taint(28, cut_at=26)
+    found = only(select(states(sound, doubtful)))
+    assert (found.generations, found.end, found.warning) == ((1,), 24, None)
+
+
+def test_each_partition_rests_on_a_copy_of_which_nothing_was_cut_off() -> None:
+    """Of either generation something was cut off, so neither has them all."""
+    first = complete_generation(1, {K: 20, U: 20}, epoch=3).taint(20, U, cut_at=10)
+    second = complete_generation(2, {K: 20, U: 20}, epoch=3).taint(20, K, cut_at=10)
+    found = select(states(first, second)).partitions
+    assert {piece.key: piece.generations for piece in found} == {K: (1,), U: (2,)}
+
+
 def test_what_was_cut_off_is_better_than_what_is_in_doubt_from_its_beginning() -> None:
     """The owner of what follows was away while its base was to be read: of that nobody knows a state (seed 63481)."""
     cut = complete_generation(2, {K: 43}, epoch=3).taint(43, cut_at=42)
