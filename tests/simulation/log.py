@@ -143,15 +143,10 @@ class Partition:
                 if offset >= upto:
                     break
                 if record.control or record.txn in self.aborted or newest[record.key] > offset:
-                    gone = True
-                elif record.value is not None:
-                    gone = False
-                elif offset in replica.horizons:
-                    gone = now > replica.horizons[offset]
-                else:
+                    doomed.append(offset)
+                elif record.value is None and offset not in replica.horizons:
                     met[offset] = now + self.retention_s
-                    gone = False
-                if gone:
+                elif now > replica.horizons.get(offset, now):
                     doomed.append(offset)
             replica.passing = Pass(doomed, met)
             replica.cleaned = max(replica.cleaned, upto)

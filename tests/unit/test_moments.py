@@ -288,7 +288,7 @@ def test_the_generation_of_the_time(store: MemoryStore) -> None:
     assert plan(store, at=handover - 1).generation == 1
     assert plan(store, at=handover).generation == 2
     assert plan(store, at=handover, generation=1).generation == 1
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError, match="the restorable window begins at 2023-11-14T22:1") as refused:
         plan(store, at=before - 1)
     assert refused.value.remedy == (
         f"the restorable window begins at {iso(complete)}; retain.generations keeps older generations from now on, "
