@@ -153,31 +153,44 @@ class Sweeper:
         self._reader.refresh()
         state = next(state for state in self._reader.history() if state.number == sweep.generation)
         writer = ChainWriter(self._store, state, self._incarnation, stop=self._stop)
+
+        def outdated() -> str | None:
+            return next((why for swept in found if (why := _outdated(state, swept)) is not None), None)
+
         while True:
-            moved = [swept for swept in found if not all(key in state.objects for key in swept.replaced)]
-            self._drop(moved, "its objects were merged meanwhile; left alone, run again", notes)
+            for swept in found:
+                if (why := _outdated(state, swept)) is not None:
+                    self._drop(swept, why, notes)
             found = [swept for swept in found if id(swept) not in notes]
             if not found:
                 return notes
             try:
-                writer.append(_rewrite(sweep, found))
+                writer.append(_rewrite(sweep, found), unless=outdated)
             except ChainError as error:
-                if _all_there(state, found):
-                    self._drop(found, f"the chain went on meanwhile; left alone: {error}", notes)
+                if outdated() is None:
+                    for swept in found:
+                        self._drop(swept, f"the chain went on meanwhile; left alone: {error}", notes)
                     return notes
             else:
                 return notes
 
-    def _drop(self, dropped: Iterable[Swept], why: str, notes: dict[int, str]) -> None:
+    def _drop(self, swept: Swept, why: str, notes: dict[int, str]) -> None:
         """Take back what was stored and not committed."""
-        for swept in dropped:
-            notes[id(swept)] = why
-            with suppress(TandemError):  # then it is orphans
-                self._store.delete([item.key for item in swept.objects])
+        notes[id(swept)] = why
+        with suppress(TandemError):  # then it is orphans
+            self._store.delete([item.key for item in swept.objects])
 
 
-def _all_there(state: Generation, found: Iterable[Swept]) -> bool:
-    return all(key in state.objects for swept in found for key in swept.replaced)
+def _outdated(state: Generation, swept: Swept) -> str | None:
+    """Say what has come between the plan and now that keeps a partition from being swept, None if nothing has.
+
+    A taint may say that the log was cut below the horizon: what was left out may be what it holds now.
+    """
+    if not all(key in state.objects for key in swept.replaced):
+        return "its objects were merged meanwhile; left alone, run again"
+    if swept.key in state.taints:
+        return "it was tainted meanwhile; left alone"
+    return None
 
 
 def _rewrite(sweep: GenerationSweep, found: Sequence[Swept]) -> Entry:

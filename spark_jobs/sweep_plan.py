@@ -10,9 +10,10 @@ still be restored reaches beyond it, and with, or after, the last older record o
 later reaches beyond it before it is COMPLETE. Where a topic has got more partitions, a restore into another number of
 partitions puts what was one key's before together again: its tombstones stay.
 
-What stops a sweep of a partition: a taint (records beyond it may be left out of a restore), a topic that is gone (this
-is its last backup), a checkpoint that is open (its cut may still be completed; a completed one keeps its objects by its
-pin). Journals and objects that reach beyond the horizon are read, but left alone: merging keeps journals few and small.
+What stops a sweep of a partition: a taint, even one that comes before the sweep's entry (records beyond it may be left
+out of a restore), a topic that is gone (this is its last backup), a checkpoint that is open (its cut may still be
+completed; a completed one keeps its objects by its pin). Journals and objects that reach beyond the horizon are read,
+but left alone: merging keeps journals few and small.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from backup_avro import layout
 from backup_avro.chain import Claim, Entry, Kind, Opening, sha256_hex
 from backup_avro.chain_json import decode_entry, encode_claim, encode_entry, look_for_room, pack
 from backup_avro.errors import OversizeError, PermanentError, RefusedError
-from backup_avro.fold import Generation, check
+from backup_avro.fold import ChainError, Generation, check
 from backup_avro.limits import ENTRY_JSON
 from backup_avro.snapshot import dump_state, items_of
 from sink.object_store.base import ObjectStore, Put, StoreTransientError
@@ -169,18 +169,21 @@ class ChainWriter:
                 error=str(error),
             )
 
-    def append(self, draft: Entry) -> Entry:
+    def append(self, draft: Entry, *, unless: Callable[[], str | None] = lambda: None) -> Entry:
         """Append `draft` (its seq, link, incarnation and time are filled in here) and return the entry as written.
 
         On a number that is taken: if it holds these very bytes, done; if this incarnation held the chain and lost it,
         HolderLostError; otherwise on to the next number. Who never held it (a janitor) may append what the fold's
-        rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule,
-        OversizeError, StoppedError.
+        rules allow to anybody, and goes on whoever the holder is. Raises ChainError if the draft breaks a rule, or if
+        `unless`, asked before each try, says what speaks against it in `state` as it is then; OversizeError,
+        StoppedError.
         """
         with self._lock:
             if self._in_doubt:
                 raise StoppedError(f"whether the store took {self._in_doubt} is not known")
             while True:
+                if (why_not := unless()) is not None:
+                    raise ChainError(why_not)
                 entry = replace(
                     draft,
                     seq=self.state.seq + 1,

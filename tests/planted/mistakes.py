@@ -256,6 +256,12 @@ MISTAKES = (
         new="owner.outcome is None",
     ),
     Mistake(
+        name="sweep: what was tainted meanwhile is swept",
+        file="spark_jobs/sweep.py",
+        old="writer.append(_rewrite(sweep, found), unless=outdated)",
+        new="writer.append(_rewrite(sweep, found))",
+    ),
+    Mistake(
         name="checkpoint: the brokers are not asked about the logs",
         file="controller/keeper.py",
         old="            if same:\n",

@@ -16,7 +16,7 @@ from chains import Chain, complete_generation, grown, key, part, position, topic
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Base, Entry, Horizon, Kind, PartitionKey, sha256_hex, uncompressed_of
+from backup_avro.chain import Base, Entry, Horizon, Kind, PartitionKey, Taint, sha256_hex, uncompressed_of
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
 from backup_avro.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
 from backup_avro.errors import DamagedError, RefusedError
@@ -549,6 +549,32 @@ def test_a_conflict_with_a_commit_is_no_conflict(store: MemoryStore) -> None:
     notes = [outcome.note for outcome in it.carry_out(plan, write=True)]
     assert notes[0] is None
     assert "merged meanwhile" in (notes[1] or "")
+
+
+def test_what_was_tainted_meanwhile_is_dropped(store: MemoryStore) -> None:
+    """The log may have been cut below the horizon, so that what was left out is what it holds now. Others are swept."""
+    backup = Backup.claim(store, topics=[replace(SPEC, partitions=2)])
+    for first, count in ((0, 8), (10, 5), (20, 5)):
+        backup.commit([record for n in range(2) for record in records("t", n, range(first, first + count), keys=10)])
+    backup.complete()
+    cut = PartitionKey(T.topic_id, 1)
+    done: list[int] = []
+
+    def meanwhile(operation: str, name: str) -> None:
+        if operation == "put" and "generations/00000001/" in name and not done:
+            done.append(1)
+            backup.append(Kind.TAINTED, taints=(Taint(key=cut, offset=25, reason="the log was cut", cut_at=15),))
+
+    it = sweeper(store)
+    plan = it.plan()
+    store.before = meanwhile  # type: ignore[assignment]  # it never fails
+    outcomes = it.carry_out(plan, write=True)
+    assert [outcome.note for outcome in outcomes] == [None, "it was tainted meanwhile; left alone"]
+    assert outcomes[1].swept.objects
+    assert store.objects.keys().isdisjoint(item.key for item in outcomes[1].swept.objects)
+    state = ChainReader(store, PAIR).load(1)
+    assert state.horizons.keys() == {T}
+    assert all(name in state.objects for name in outcomes[1].swept.replaced)
 
 
 def test_a_sweep_that_was_fenced_off_gives_up(store: MemoryStore) -> None:
