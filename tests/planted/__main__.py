@@ -17,7 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from planted.mistakes import MISTAKES, Mistake
+from planted.catalogue import MISTAKES
+from planted.mistakes import Mistake
 
 ROOT = Path(__file__).parents[2]
 #: What is made here. All else is copied, the history of the code, too: some unit test may read it.

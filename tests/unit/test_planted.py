@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from planted.__main__ import last_judges, plant, planted
-from planted.mistakes import MISTAKES, Mistake
+from planted.catalogue import MISTAKES
+from planted.mistakes import Mistake
 
 ROOT = Path(__file__).parents[2]
 

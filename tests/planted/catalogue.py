@@ -1,0 +1,18 @@
+"""All planted mistakes, in the order in which `make planted` tries them."""
+
+from __future__ import annotations
+
+from planted import contents, coordinating, identity, producing, reading, restoring, securing, setting_aside
+from planted.mistakes import MISTAKES as FIRST
+
+MISTAKES = (
+    *FIRST,
+    *contents.MISTAKES,
+    *coordinating.MISTAKES,
+    *identity.MISTAKES,
+    *producing.MISTAKES,
+    *reading.MISTAKES,
+    *restoring.MISTAKES,
+    *securing.MISTAKES,
+    *setting_aside.MISTAKES,
+)

@@ -1,0 +1,8 @@
+"""Mistakes in one topic that can not be backed up, and what the instances cost."""
+# ruff: noqa: E501 (places are quoted as they stand)
+
+from __future__ import annotations
+
+from planted.mistakes import Mistake
+
+MISTAKES: tuple[Mistake, ...] = ()
