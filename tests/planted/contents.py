@@ -1,5 +1,4 @@
 """Mistakes in one history: the contents of a log against what was read."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Mistakes in floods, forgeries and numbers out of range."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

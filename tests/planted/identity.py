@@ -1,5 +1,4 @@
 """Mistakes in which topic it is: ids, names, brokers of other versions."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Mistakes in errors of brokers while a restore loads."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Mistakes in reading logs: fetch, tail and scan."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Mistakes in restores, groups and sweeps."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Mistakes in Spark, logs and files that others may reach."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 

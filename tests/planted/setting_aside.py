@@ -1,5 +1,4 @@
 """Mistakes in one topic that can not be backed up, and what the instances cost."""
-# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 
