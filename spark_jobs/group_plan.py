@@ -16,7 +16,7 @@ from typing import Any, Final
 from backup_avro import layout
 from backup_avro.chain import GroupOffset, iso
 from backup_avro.chain_json import VERSION, Fields, canonical, pack
-from backup_avro.errors import ConfigError, DamagedError
+from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.integers import is_int64
 from backup_avro.limits import ENTRY_JSON
 from spark_jobs.offset_map import Row
@@ -96,6 +96,26 @@ def chosen(record: RestoreRecord, choice: Choice) -> dict[str, tuple[GroupOffset
                 remedy="give one of them another name, with --map-group, or leave it out, with --groups",
             )
     return found
+
+
+def refuse_if_appended(record: RestoreRecord, topic: TopicRecord, starts: Mapping[int, int]) -> None:
+    """Raise RefusedError if the target of `topic`, of which the logs start at `starts`, has other records before ours.
+
+    A recorded offset says which of the restored records a group has read, and nothing of the others. A record of an
+    earlier release does not say whether the restore appended: then a log that starts below the restored records counts.
+    """
+    firsts = [(number, strand.first) for task in topic.tasks for number, strand in task.strands.items()]
+    if record.append:
+        what = f"restore {record.id} appended to topic {topic.target}"
+    elif record.append is None and any(starts.get(number, first) < first for number, first in firsts):
+        what = f"topic {topic.target} may hold other records below those of restore {record.id}"
+    else:
+        return
+    raise RefusedError(
+        f"{what}: offsets that were recorded of groups say nothing of the other records",
+        remedy="set the groups' offsets by hand, with `kafka-consumer-groups.sh --reset-offsets`; or restore into a "
+        "topic that holds nothing else, and set them there",
+    )
 
 
 def translate(

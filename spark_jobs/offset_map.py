@@ -1,7 +1,8 @@
 """Where each record of a restore came to lie: rows of source offsets and target offsets, in pages in the store. Pure.
 
-One row for each record batch, and for each source partition in it. Inside of a row offsets are not linear: compaction
-and the markers of transactions left gaps in the source. Who must know exactly reads the row's source records again.
+One row for each record batch, and for each source partition in it. Inside of a row offsets may have gaps: compaction
+and the markers of transactions left them in the source. A reader that needs the place of one record reads the row's
+source records again; the row's hash proves that these are the restored ones.
 
 A page is an object that names the one before it, so a task's progress needs to name its last one only. Pages of tries
 that were never committed are named by nobody.
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from backup_avro import layout
@@ -21,7 +23,8 @@ from backup_avro.integers import is_int64
 from backup_avro.limits import LISTS
 
 _VERSION: Final = 1
-_COLUMNS: Final = 6
+#: Without and with a hash of the offsets.
+_COLUMNS: Final = (6, 7)
 #: Rows that a task's progress carries itself before they are put into a page.
 PAGE_ROWS: Final = 256
 #: Most rows of one page, a few megabytes: a transaction may have a row for each of its records.
@@ -32,7 +35,8 @@ _PAGE: Final = re.compile(r"[\w.=-]{1,256}\+[0-9]{1,10}\+[0-9a-f]{1,64}\.json", 
 class Row(NamedTuple):
     """The `records` of one source partition with offsets in [first, last] that lie in one batch of the target.
 
-    They have the target offsets base, base + 1, … of the partition `target`. A tuple, because there are many.
+    They have the target offsets base, base + 1, … of the partition `target`. `digest` is that of their offsets, None
+    where there are no gaps, or the row was written before digests were. A tuple, because there are many.
     """
 
     partition: int
@@ -41,11 +45,41 @@ class Row(NamedTuple):
     target: int
     base: int
     records: int
+    digest: int | None = None
+
+    @property
+    def dense(self) -> bool:
+        """Whether the row has a record at each offset from the first to the last."""
+        return self.last - self.first + 1 == self.records
+
+    @classmethod
+    def of(cls, runs: Sequence[tuple[int, int]], *, partition: int, target: int, base: int = 0) -> Row:
+        """Return the row of records with the offsets of at least one run (first, last), ascending."""
+        records = sum(last - first + 1 for first, last in runs)
+        digest = digest_of(runs) if len(runs) > 1 else None
+        return cls(partition, runs[0][0], runs[-1][1], target, base, records, digest)
 
     @property
     def end(self) -> int:
         """The target offset after the last of them."""
         return self.base + self.records
+
+
+def stretches(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Fold ascending offsets into runs without a gap, (first, last) each."""
+    runs: list[tuple[int, int]] = []
+    for offset in offsets:
+        if runs and offset == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], offset)
+        else:
+            runs.append((offset, offset))
+    return runs
+
+
+def digest_of(runs: Sequence[tuple[int, int]]) -> int:
+    """Return 63 bits of a hash of the offsets in these runs."""
+    data = b"".join(struct.pack("<qq", *run) for run in runs)
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
 
 def restore_id(plan: str, targets: Mapping[str, str]) -> str:
@@ -56,14 +90,14 @@ def restore_id(plan: str, targets: Mapping[str, str]) -> str:
 
 def dump_rows(rows: Iterable[Row]) -> list[list[int]]:
     """Return rows as JSON has them."""
-    return [list(row) for row in rows]
+    return [[*row[:-1]] if row.digest is None else [*row[:-1], row.digest] for row in rows]
 
 
 def load_rows(found: Iterable[Any], where: str) -> tuple[Row, ...]:
     """Return rows from JSON. DamagedError names `where`."""
     rows = []
     for number, item in enumerate(found):
-        if not (isinstance(item, list) and len(item) == _COLUMNS and all(map(is_int64, item))):
+        if not (isinstance(item, list) and len(item) in _COLUMNS and all(map(is_int64, item))):
             raise DamagedError(f"{where}: item {number} is no row of an offset map")
         rows.append(Row(*item))
     return tuple(rows)

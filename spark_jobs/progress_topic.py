@@ -56,7 +56,7 @@ def record_bytes(plan: RestorePlan) -> int:
         null_keys=LONG_MAX,
         left_out=LONG_MAX,
         page=page_key(plan.pair, plan.hash[:16], topic_id=topic_id, task=_INT_MAX, nonce=plan.hash[:16]),
-        rows=(Row(_INT_MAX, LONG_MAX, LONG_MAX, _INT_MAX, LONG_MAX, LONG_MAX),) * (PAGE_ROWS - 1),
+        rows=(Row(_INT_MAX, LONG_MAX, LONG_MAX, _INT_MAX, LONG_MAX, LONG_MAX, LONG_MAX),) * (PAGE_ROWS - 1),
     )
     return len(encode_progress(largest)) + _BESIDES
 

@@ -425,6 +425,7 @@ class _Run:
                 for topic in self._plan.topics
             ),
             groups=self._plan.groups,
+            append=self._plan.append,
         )
         why_not = restore_groups.leave(self._address.open(), record)
         if why_not is not None:

@@ -21,7 +21,7 @@ from sink.object_store import ObjectMissingError, ObjectStore
 from sink.object_store.base import Put, put_new
 from spark_jobs import group_plan, offset_pages, restore_record
 from spark_jobs.group_plan import Before, Choice, Move, Note
-from spark_jobs.offset_map import Row
+from spark_jobs.offset_map import Row, digest_of, stretches
 from spark_jobs.read import ObjectReader
 from spark_jobs.restore_record import RestoreRecord, TopicRecord
 from spark_jobs.restore_target import Target
@@ -86,7 +86,8 @@ def plan(
 ) -> GroupsPlan:
     """Plan where groups go on. Nothing is touched.
 
-    Raises RefusedError if the target is not what was restored, ConfigError for groups that are not recorded.
+    Raises RefusedError if the target is not what was restored, or holds other records too, ConfigError for groups that
+    are not recorded.
     """
     if not record.groups:
         raise ConfigError(
@@ -101,6 +102,7 @@ def plan(
                 f"topic {topic.target} on the target is not the one that restore {record.id} wrote",
                 remedy="it was deleted since then, or this is another cluster; name the right one, or restore again",
             )
+        group_plan.refuse_if_appended(record, topic, found.starts)
     names = {choice.target(name) for name in group_plan.chosen(record, choice)}
     return GroupsPlan(
         record=record,
@@ -218,7 +220,7 @@ def roll_back(
 
 
 class _Counter:
-    """Counts records of the source inside of a row, by reading them again."""
+    """Counts records of the source inside of a row with gaps, by reading them again."""
 
     def __init__(self, reader: ChainReader, record: RestoreRecord) -> None:
         self._chains = reader
@@ -230,6 +232,8 @@ class _Counter:
 
     def below(self, topic: TopicRecord, row: Row, offset: int) -> int | None:
         """Return how many of the row's records have lower offsets, None if the backup has no longer just these."""
+        if row.dense:
+            return offset - row.first
         place = (topic.topic_id, row.partition)
         if place != self._place:
             self._place = place
@@ -240,6 +244,8 @@ class _Counter:
         return None if offsets is None else bisect.bisect_left(offsets, offset)
 
     def _read(self, topic: TopicRecord, row: Row) -> array[int] | None:
+        if row.digest is None:
+            return None
         selection = self._selection().get((topic.topic_id, row.partition))
         if selection is None:
             return None
@@ -252,8 +258,8 @@ class _Counter:
                         offsets.extend(span[2] for span in body.spans())
         except DamagedError:
             return None
-        # Records that compaction or a filter left out would be counted wrongly.
-        return offsets if len(offsets) == row.records else None
+        # Compaction or a filter may have left out others, even as many: a count alone does not tell.
+        return offsets if row.digest == digest_of(stretches(offsets)) else None
 
     def _selection(self) -> Mapping[tuple[str, int], PartitionSelection]:
         if self._selected is None:

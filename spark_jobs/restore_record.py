@@ -45,7 +45,8 @@ class TopicRecord:
 class RestoreRecord:
     """A restore that was verified at `at` (ms since the epoch). `as_of`: the moment, None for the newest state.
 
-    `groups` are the offsets that consumer groups had committed on the source.
+    `groups` are the offsets that consumer groups had committed on the source. `append`: whether the targets held other
+    records before; None if that was not recorded yet.
     """
 
     id: str
@@ -58,6 +59,7 @@ class RestoreRecord:
     target_cluster: str
     topics: tuple[TopicRecord, ...]
     groups: Mapping[str, tuple[GroupOffset, ...]]
+    append: bool | None = None
 
 
 def record_key(pair: str, restore: str) -> str:
@@ -82,6 +84,7 @@ def encode(record: RestoreRecord) -> bytes:
             name: [[item.key.topic_id, item.key.partition, item.offset, item.epoch, item.metadata] for item in items]
             for name, items in record.groups.items()
         },
+        **({} if record.append is None else {"append": record.append}),
     }
     return pack(canonical(document))
 
@@ -122,6 +125,7 @@ def decode(data: bytes, where: str) -> RestoreRecord:
             target_cluster=fields.take("target_cluster", str),
             topics=tuple(_load_topic(item, where) for item in fields.take("topics", list)),
             groups={name: tuple(_load_group(*item) for item in items) for name, items in groups.items()},
+            append=fields.take("append", bool, None),
         )
     except (ValueError, TypeError, OverflowError) as error:
         raise DamagedError(f"{where}: {error}") from error

@@ -15,7 +15,7 @@ from sink.transcode import content_hash
 from sink.transcode.choice import best_bodies
 from spark_jobs import offset_pages
 from spark_jobs import progress as marks
-from spark_jobs.offset_map import PAGE_ROWS, Row
+from spark_jobs.offset_map import PAGE_ROWS, Row, stretches
 from spark_jobs.produce import BatchProducer, ProduceError, Sent
 from spark_jobs.progress import Strand, TaskProgress
 from spark_jobs.restore_sieve import Chunk, Unit
@@ -56,20 +56,21 @@ class _Strand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OnItsWay:
-    """A batch that the broker has not confirmed yet. `runs`: source partition, first and last offset, records."""
+    """A batch that the broker has not confirmed yet. `rows` count target offsets from 0 on."""
 
     sent: Sent
     target: int
-    runs: Sequence[tuple[int, int, int, int]]
+    rows: Sequence[Row]
 
 
-def _runs(origins: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-    """Fold records' (partition, offset) into runs of one partition."""
-    runs = []
+def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[Row]:
+    """Fold records' (partition, offset) into rows of one partition, from the target's offset 0 on."""
+    rows: list[Row] = []
     for partition, items in groupby(origins, key=itemgetter(0)):
-        offsets = [offset for _, offset in items]
-        runs.append((partition, offsets[0], offsets[-1], len(offsets)))
-    return runs
+        base = rows[-1].end if rows else 0
+        runs = stretches(offset for _, offset in items)
+        rows.append(Row.of(runs, partition=partition, target=target, base=base))
+    return rows
 
 
 class Transaction:
@@ -128,17 +129,17 @@ class Transaction:
         ):
             last = batch.last_offset
             if chunk.origins is None:
-                runs = [(source, batch.first_offset, last, batch.records)]
+                rows = [Row.of(batch.runs, partition=source, target=chunk.target)]
             else:
-                runs = _runs(chunk.origins[batch.first_offset : last + 1])
-            for partition, first, *_ in runs:
-                if first < self._next.get(partition, 0):
+                rows = _rows(chunk.origins[batch.first_offset : last + 1], chunk.target)
+            for row in rows:
+                if row.first < self._next.get(row.partition, 0):
                     raise DamagedError(
-                        f"{task.topic}-{partition}: offset {first} comes after {self._next[partition] - 1}",
+                        f"{task.topic}-{row.partition}: offset {row.first} comes after {self._next[row.partition] - 1}",
                         remedy="`tandem verify` shows the extent; restore from another generation with --generation",
                     )
             sent = self._producer.append(task.target, chunk.target, batch.data, batch.records)
-            self._waiting.append(_OnItsWay(sent=sent, target=chunk.target, runs=runs))
+            self._waiting.append(_OnItsWay(sent=sent, target=chunk.target, rows=rows))
             self._in_flight += sent.size
             self._sent += sent.size
             while self._in_flight > task.pace.in_flight_bytes:
@@ -156,9 +157,8 @@ class Transaction:
         strand = self._strands[item.target]
         strand.first = base if strand.first < 0 else strand.first
         strand.last = base + item.sent.records - 1
-        for partition, first, last, records in item.runs if self._task.restore is not None else ():
-            self._rows.append(Row(partition, first, last, item.target, base, records))
-            base += records
+        if self._task.restore is not None:
+            self._rows += (row._replace(base=base + row.base) for row in item.rows)
 
     def _slow_down(self) -> None:
         """Wait for the rate, but not for long: brokers abort transactions that are open for minutes."""

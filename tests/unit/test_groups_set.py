@@ -283,6 +283,7 @@ class _Target:
     """A cluster with the one topic."""
 
     ends: Mapping[int, int]
+    start: int = 0
 
     def look(self, _: object) -> dict[str, TargetTopic]:
         return {
@@ -291,7 +292,7 @@ class _Target:
                 topic_id="new-id",
                 replication_factor=1,
                 config={},
-                starts=dict.fromkeys(self.ends, 0),
+                starts=dict.fromkeys(self.ends, self.start),
                 ends=self.ends,
             )
         }
@@ -337,3 +338,47 @@ def test_a_plan_reads_each_map_once_and_keeps_one_partition() -> None:
     assert [store.log.count(("get", page)) for page in pages.values()] == [1] * partitions
     # One partition's offsets are 16 KB; those of all, for each of two groups, 1.2 MB.
     assert peak < 1 << 20
+
+
+def _replanned(*rows: Row, now: Sequence[int], append: bool | None = False, start: int = 0) -> dict[str, int]:
+    """Return where two groups go on, whose source partition has records at the offsets `now`."""
+    store = MemoryStore()
+    backup = Backup.claim(store, topics=[TopicSpec("orders", partitions=1)])
+    backup.commit([replace(item, value=b"") for item in records("orders", 0, now)])
+    backup.complete()
+    topic_id = next(iter(backup.writer.state.topics))
+    page = offset_pages.write(store, rows, None, pair=PAIR, restore="ab12", topic_id=topic_id, task=0)
+    record = replace(_record(topic_id, {0: page}, {0: rows[-1].end}, two=2, three=3), append=append)
+    [topic] = record.topics
+    strand = Strand(records=rows[-1].end - rows[0].base, hash="00" * 32, first=rows[0].base, last=rows[-1].end - 1)
+    record = replace(record, topics=(replace(topic, tasks=(replace(topic.tasks[0], strands={0: strand}),)),))
+    reader = ChainReader(store, PAIR)
+    reader.refresh()
+    target = _Target({0: rows[-1].end}, start=start)
+    planned = restore_groups.plan(reader, record, target, _Groups({"two": {0: 50}}), Choice())  # type: ignore[arg-type]
+    return {move.group: move.offset for move in planned.moves}
+
+
+def test_as_many_records_are_not_the_same_records() -> None:
+    """Offsets 0, 2 and 3 were restored; the backup has 0, 1 and 3 now: the record at 2 is not passed over."""
+    row = Row.of([(0, 0), (2, 3)], partition=0, target=0)
+    assert _replanned(row, now=[0, 2, 3]) == {"two": 1, "three": 2}
+    assert _replanned(row, now=[0, 1, 3]) == {"two": 0, "three": 0}
+
+
+def test_a_row_of_an_earlier_release_is_counted_where_it_has_no_gap() -> None:
+    """Without a gap its offsets are known, whatever the backup has; with one nothing says which they were."""
+    assert _replanned(Row(0, 0, 3, 0, 0, 4), now=[0, 3]) == {"two": 2, "three": 3}
+    assert _replanned(Row(0, 0, 3, 0, 0, 3), now=[0, 2, 3]) == {"two": 0, "three": 0}
+
+
+def test_what_was_appended_says_nothing_of_what_was_there() -> None:
+    """A group at 50 of 100 records would be moved over the other 50, and one that read nothing restored back to 0."""
+    row = Row(0, 0, 3, 0, 100, 4)
+    with pytest.raises(RefusedError, match=r"ab12 appended to topic orders\.new: .* say nothing of the other records"):
+        _replanned(row, now=range(4), append=True)
+    # An earlier release did not record it.
+    with pytest.raises(RefusedError, match="may hold other records below those of restore ab12"):
+        _replanned(row, now=range(4), append=None)
+    assert _replanned(row, now=range(4), append=None, start=100) == {"two": 102, "three": 103}
+    assert _replanned(row, now=range(4), append=False) == {"two": 102, "three": 103}

@@ -134,7 +134,7 @@ def _committed(plan: RestorePlan, count: int, *, number: int = 2**40) -> int:
         nothing_yet(task),
         next_offsets={0: number, 1: number},
         strands={part: Strand(records=number, hash="ab" * 32, first=number, last=number) for part in range(count)},
-        rows=(Row(1, number, number, count, number, number),) * (PAGE_ROWS - 1),
+        rows=(Row(1, number, number, count, number, number, LONG_MAX),) * (PAGE_ROWS - 1),
     )
     broker = Broker()
     Transaction(broker, task, before).commit()  # type: ignore[arg-type]  # stands in for a producer
