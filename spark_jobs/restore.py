@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +43,7 @@ from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_prepare import Prepared, check_consent, prepare
-from spark_jobs.restore_survey import Stray, SurveyTask
+from spark_jobs.restore_survey import Disorder, Stray, SurveyTask
 from spark_jobs.restore_target import Target
 from spark_jobs.restore_task import LoadTask, Pace, Source
 from spark_jobs.restore_words import OvertakenError
@@ -239,6 +239,9 @@ class _Run:
         return self._charge.begin(merged, lambda name, text: self._notes[name].append(text))
 
     def _take_over(self) -> dict[str, TargetTopic]:
+        state = self._prepared.resumes
+        if state is not None and state.state is not State.VERIFIED:
+            self._refuse_unless_ordered(state.merged)
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
         return self._charge.take_over()
 
@@ -249,18 +252,7 @@ class _Run:
         if not topics or partitioner is None:
             return ()
         self._told.phase("looking whether each key lies in one partition")
-        tasks = [
-            SurveyTask(
-                topic_id=topic.source.topic_id,
-                partition=item.key.partition,
-                slices=slim(item.slices),
-                partitioner=partitioner,
-                partitions=topic.source.partitions,
-                store=self._address,
-            )
-            for topic in topics
-            for item in topic.partitions
-        ]
+        tasks = self._survey_tasks(topics)
         spark = self._spark.sparkContext
         strays = _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_survey_all).collect())
         found = sorted({stray.topic_id for stray in strays if stray.offset is not None})
@@ -274,7 +266,42 @@ class _Run:
                     f"{stray.partition}: one key may lie in several partitions, so all were merged by timestamp, then "
                     "partition, then offset"
                 )
+        self._refuse_unless_ordered(found)
         return tuple(found)
+
+    def _survey_tasks(self, topics: Iterable[TopicPlan]) -> list[SurveyTask]:
+        shape = self._plan.shape
+        assert shape.partitioner is not None
+        return [
+            SurveyTask(
+                topic_id=topic.source.topic_id,
+                partition=item.key.partition,
+                slices=slim(item.slices),
+                partitioner=shape.partitioner,
+                partitions=topic.source.partitions,
+                store=self._address,
+                until=shape.until,
+            )
+            for topic in topics
+            for item in topic.partitions
+        ]
+
+    def _refuse_unless_ordered(self, merged: Collection[str]) -> None:
+        """Raise RefusedError if a merge by timestamp would not give the order of timestamps. `merged`: topic ids."""
+        topics = {topic.source.topic_id: topic for topic in self._plan.topics if topic.source.topic_id in merged}
+        if not topics:
+            return
+        tasks = self._survey_tasks(topics.values())
+        self._told.phase("looking whether each partition is in the order of timestamps")
+        spark = self._spark.sparkContext
+        for found in _sound(spark.parallelize(tasks, len(tasks)).mapPartitions(_disorder_all).collect()):
+            topic = topics[found.topic_id]
+            raise RefusedError(
+                f"{topic.source.name}-{found.partition}: the record at offset {found.offset} {found.why}; keys lie in "
+                "several partitions, and merged by timestamp an old value could become the last one of its key",
+                remedy=f"restore into a topic of {topic.source.partitions} partitions, as the backup has: every "
+                "partition keeps its order then",
+            )
 
     def _load(self, targets: Mapping[str, TargetTopic]) -> list[Loaded]:
         self._told.phase("loading")
@@ -594,6 +621,17 @@ def _survey_all(tasks: Iterable[SurveyTask]) -> Iterator[Stray | _Failed]:
             yield restore_survey.survey(task)
         except PermanentError as error:
             yield _Failed(error=error)
+
+
+def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[Disorder | _Failed]:
+    for task in tasks:
+        try:
+            found = restore_survey.disorder(task)
+        except PermanentError as error:
+            yield _Failed(error=error)
+        else:
+            if found is not None:
+                yield found
 
 
 #: So many parts for each core has what is small and quickly done.

@@ -6,16 +6,18 @@ is not so where the number of partitions grew once, or producers chose by other 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backup_avro.record import NO_TIMESTAMP
 from backup_avro.selection import Slice
 from spark_jobs.partitioner import Partitioner, chooser
-from spark_jobs.read import StoreAddress
+from spark_jobs.read import Body, StoreAddress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyTask:
-    """Look at one source partition of a topic that has `partitions`."""
+    """Look at one source partition of a topic that has `partitions`, up to the first timestamp beyond `until`."""
 
     topic_id: str
     partition: int
@@ -23,6 +25,7 @@ class SurveyTask:
     partitioner: Partitioner
     partitions: int
     store: StoreAddress
+    until: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +47,42 @@ def survey(task: SurveyTask) -> Stray:
                 if span[5] >= 0 and choose(body.body[span[6] : span[7]]) != task.partition:
                     return Stray(topic_id=task.topic_id, partition=task.partition, offset=span[2])
     return Stray(topic_id=task.topic_id, partition=task.partition, offset=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disorder:
+    """The first record that a merge by timestamp can't place: at `offset`, because of `why`."""
+
+    topic_id: str
+    partition: int
+    offset: int
+    why: str
+
+
+def disorder(task: SurveyTask) -> Disorder | None:
+    """Read up to the first record out of the order of timestamps. Raises DamagedError and the store's errors."""
+    reader = task.store.reader(apart=True)
+    found = out_of_order((body for piece in task.slices for body in reader.bodies(piece)), task.until)
+    if found is None:
+        return None
+    return Disorder(topic_id=task.topic_id, partition=task.partition, offset=found[0], why=found[1])
+
+
+def out_of_order(bodies: Iterable[Body], until: int | None) -> tuple[int, str] | None:
+    """Return the first offset with no timestamp, or an older one than a record before it, and why it is out of order.
+
+    Behind a record that is ahead of its time a merge holds back all of its partition, while the other partitions'
+    newer records pass: then an old value becomes the last one of its key.
+    """
+    newest = NO_TIMESTAMP
+    for body in bodies:
+        for span in body.spans():
+            timestamp = span[3]
+            if until is not None and timestamp > until:
+                return None
+            if timestamp == NO_TIMESTAMP:
+                return span[2], "has no timestamp"
+            if timestamp < newest:
+                return span[2], f"has the timestamp {timestamp}, a record before it {newest}"
+            newest = timestamp
+    return None

@@ -129,6 +129,25 @@ def test_keys_in_several_partitions_are_merged(case: Case, topic_name: str) -> N
     assert read_all(case.kafka.bootstrap, target, number) == rows_of([*before_growth, *after_growth])
 
 
+def test_a_clock_that_was_ahead_is_refused_where_partitions_are_merged(case: Case, topic_name: str) -> None:
+    """It would hold back the old value of another key until after the new one; no topic is made."""
+    key = next(f"k{n}" for n in range(100) if chooser(Partitioner.MURMUR2, 2)(f"k{n}".encode()) == 1)
+    before_growth = [
+        replace(item, key=key.encode(), timestamp=9000 if item.offset == 0 else 1000 + item.offset)
+        for item in records(topic_name, 0, range(50), keys=1)
+    ]
+    after_growth = [replace(item, partition=1, timestamp=2000 + item.offset, value=b"new") for item in before_growth]
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name, partitions=2)])
+    backup.commit([*before_growth, *after_growth])
+    backup.complete()
+    target = f"{topic_name}.three"
+    with pytest.raises(
+        RefusedError, match=f"{topic_name}-0: the record at offset 1 has the timestamp 1001, .* old value"
+    ):
+        case.restore(Options(naming=Naming(only=target), partitions=3, shape=_MURMUR2))
+    assert not case.admin.topics([target])
+
+
 def test_keys_times_and_states(case: Case, topic_name: str) -> None:
     """What is left out is left out, and the check agrees; latest per key; erased keys as tombstones."""
     items = records(topic_name, 0, range(200), keys=10, tombstones=[195])

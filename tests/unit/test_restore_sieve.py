@@ -19,6 +19,7 @@ from spark_jobs.read import Body
 from spark_jobs.restore_latest import Ascending, newest
 from spark_jobs.restore_shape import NOTHING, Shape
 from spark_jobs.restore_sieve import Chunk, Sieve, Unit
+from spark_jobs.restore_survey import out_of_order
 
 _KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d"]))
 _RECORDS = st.lists(
@@ -167,7 +168,7 @@ def test_merged_units_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) 
 
 @given(st.lists(_RECORDS, min_size=2, max_size=3), st.data())
 def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> None:
-    """By timestamp, but each partition in its own order; what is restarted anywhere goes on the same."""
+    """What may be merged is sorted by timestamp, partition, offset; what is restarted anywhere goes on the same."""
     sources = {number: _numbered(items, number) for number, items in enumerate(parts)}
     choose = chooser(Partitioner.MURMUR2, 3)
 
@@ -199,16 +200,43 @@ def test_merged_partitions(parts: list[list[Record]], data: st.DataObject) -> No
                 source.headers,
             )
             assert number == (origin[0] % 3 if source.key is None else choose(source.key))
-    if all(items == sorted(items, key=lambda item: item.timestamp) for items in sources.values()):
+    if all(out_of_order(_bodies(items), None) is None for items in sources.values()):
+        # A sort of all records, which takes nothing for granted that a merge of partitions does.
+        everything = sorted((item.timestamp, number, item.offset) for number in sources for item in sources[number])
         for items in written.values():
-            stamps = [record.timestamp for _, record in items]
-            assert stamps == sorted(stamps)
+            mine = {origin for origin, _ in items}
+            assert [origin for origin, _ in items] == [place[1:] for place in everything if place[1:] in mine]
     if units:
         at = data.draw(st.integers(0, len(units) - 1))
         starts: dict[int, int] = {}
         for unit in units[: at + 1]:
             starts.update(unit.next_offsets)
         assert _flat([*units[: at + 1], *run(starts)]) == written
+
+
+@given(_RECORDS, st.one_of(st.none(), st.integers(-1, 20)))
+def test_a_partition_is_in_order_or_it_is_not(records: list[Record], until: int | None) -> None:
+    """Each record has a timestamp, and none is older than any before it; beyond a chosen end nothing counts."""
+    numbered = _oracle(_numbered(records, gap=3), Shape(until=until))
+    stamps = [item.timestamp for item in numbered]
+    ordered = -1 not in stamps and stamps == sorted(stamps)
+    found = out_of_order(_bodies(_numbered(records, gap=3)), until)
+    assert (found is None) == ordered
+    if found is not None:
+        at = found[0] // 3
+        assert stamps[at] == -1 or stamps[at] < max(stamps[:at])
+
+
+def test_an_old_value_behind_a_clock_that_was_ahead_can_not_be_merged() -> None:
+    """The record of the future holds back what follows it, so the old value of the other key would come last."""
+    ahead = Record(topic="t", partition=0, offset=0, timestamp=9000, key=b"other", value=b"")
+    old = Record(topic="t", partition=0, offset=1, timestamp=1000, key=b"k", value=b"old")
+    new = Record(topic="t", partition=1, offset=0, timestamp=2000, key=b"k", value=b"new")
+    merged = Sieve(shape=NOTHING, choose=lambda _: 0, count=1).merged({0: _bodies([ahead, old]), 1: _bodies([new])})
+    assert [record.value for _, record in _flat(merged)[0]] == [b"new", b"", b"old"], "why it is refused"
+    assert out_of_order(_bodies([ahead, old]), None) == (1, "has the timestamp 1000, a record before it 9000")
+    assert out_of_order(_bodies([replace(new, timestamp=-1)]), None) == (0, "has no timestamp")
+    assert out_of_order(_bodies([replace(new, timestamp=2**62), new]), None) is not None
 
 
 def _flat(units: Iterable[Unit]) -> dict[int, list[tuple[tuple[int, int], Record]]]:
