@@ -104,7 +104,7 @@ class Sweeper:
             offsets = {
                 key: offset for key, offset in past_state(past).offsets.items() if past.topics[key.topic_id].compacted
             }
-            tasks, found = plan_sweep(state, offsets, others=others, cuts=cuts, rules=self._rules)
+            tasks, found = plan_sweep(state, offsets, past=past, others=others, cuts=cuts, rules=self._rules)
             left += found
             if tasks:
                 sweeps.append(

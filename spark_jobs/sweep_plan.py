@@ -8,7 +8,8 @@ is so while such a record stays in its generation, and while a restore may join 
 one that ends at or before the tombstone and holds an older record. So it goes only if every other generation that may
 still be restored reaches beyond it, and with, or after, the last older record of its key. A generation that is claimed
 later reaches beyond it before it is COMPLETE. Where a topic has got more partitions, a restore into another number of
-partitions puts what was one key's before together again: its tombstones stay.
+partitions puts what was one key's before together again: its tombstones stay. Nor does one go that a recorded consumer
+group has not read: restored behind the value, and before the tombstone, it would never know that the key was deleted.
 
 What stops a sweep of a partition: a taint, even one that comes before the sweep's entry (records beyond it may be left
 out of a restore), a topic that is gone (this is its last backup), a checkpoint that is open (its cut may still be
@@ -18,7 +19,7 @@ but left alone: merging keeps journals few and small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backup_avro.chain import Opening, Part, PartitionKey, StoredObject
@@ -32,8 +33,8 @@ class SweepRules:
     """`horizon` is how long back moments stay restorable, in ms. Sizes are bytes.
 
     An object is rewritten if at least `min_gain` of its records' bytes go, at most `most_bytes` of a partition's
-    objects in one run. `most_keys` is how many keys of a partition are remembered; a record whose key is not stays.
-    Of `most_tombstones` at a time is remembered where they are; the others stay, and go in later runs.
+    objects in one run. `most_keys` is how many keys of a partition are remembered at a time; it is read once more for
+    others. Of `most_tombstones` at a time is remembered where they are; the others stay, and go in later runs.
     """
 
     horizon: int
@@ -107,13 +108,15 @@ def plan_sweep(
     state: Generation,
     offsets: Mapping[PartitionKey, int],
     *,
+    past: Generation,
     others: Sequence[Generation],
     cuts: Mapping[PartitionKey, int],
     rules: SweepRules,
 ) -> tuple[list[SweepTask], list[Left]]:
     """Return a task for each partition that is worth reading, and why others are left alone.
 
-    `offsets` are the horizon's, `others` all generations besides, `cuts` what `open_cuts` returned.
+    `offsets` are the horizon's, `past` is the generation as of then, `others` are all generations besides, `cuts` what
+    `open_cuts` returned.
     """
     assert state.opening is not None
     tasks: list[SweepTask] = []
@@ -137,7 +140,7 @@ def plan_sweep(
                 topic=topic.name,
                 opening=state.opening,
                 horizon=limit,
-                settled=_settled(state, key, limit, others),
+                settled=min([_settled(state, key, limit, others), *_committed([state, past, *others], key)]),
                 pieces=mine,
                 rules=rules,
             )
@@ -186,6 +189,13 @@ def _settled(state: Generation, key: PartitionKey, horizon: int, others: Iterabl
         if key in other.positions:
             settled = min(settled, common_offset(other, key), other.positions[key].offset)
     return settled
+
+
+def _committed(states: Iterable[Generation], key: PartitionKey) -> Iterator[int]:
+    """Yield at which offsets the recorded groups of all that may be restored go on."""
+    for state in states:
+        if not (state.gone or key in state.going):
+            yield from (offsets[key].offset for offsets in state.groups.values() if key in offsets)
 
 
 def _pieces(state: Generation) -> dict[PartitionKey, list[tuple[StoredObject, Part]]]:

@@ -2,7 +2,7 @@
 
 Read from the newest part to the oldest, the first record of a key below the horizon is its newest; every other one
 goes. Keys are remembered as they are if they are short, else by 16 bytes of BLAKE2b. Where more keys come than may be
-remembered, less goes, and never too much.
+remembered at a time, the partition is read once more for the others.
 
 What is written holds the same records in the same order, byte for byte, under the same bounds of parts: base and tail
 stay apart, and nothing else that counts lies inside of a part.
@@ -13,9 +13,10 @@ from __future__ import annotations
 import secrets
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from backup_avro import layout
 from backup_avro.chain import Part, PartitionKey, StoredObject
@@ -47,6 +48,8 @@ from spark_jobs.sweep_plan import Piece, SweepTask
 
 _GOES: Final = ord("1")
 _NOWHERE: Final[frozenset[str]] = frozenset()
+#: No object has this name, so none of those that are written anew.
+_NEVER: Final = frozenset({""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ class Swept:
     """What became of one partition. `objects` are stored, and replace those with the keys `replaced`.
 
     `read` and `seconds` are stored bytes and time; `before` and `after` bytes of what is replaced and what replaces it
-    (an estimate if nothing was written). `forgot`: there were more keys, or tombstones, than could be remembered.
+    (an estimate if nothing was written). `forgot`: there were more tombstones than could be remembered; they go
+    in later runs.
     """
 
     key: PartitionKey
@@ -102,7 +106,7 @@ def sweep_partition(store: ObjectStore, task: SweepTask, *, write: bool) -> Swep
         tombstones=found.tombstones,
         before=sum(sizes.values()),
         after=after,
-        read=task.bytes,
+        read=task.bytes * found.passes,
         seconds=time.monotonic() - began,
         forgot=found.forgot,
     )
@@ -194,6 +198,13 @@ class _Tombstones:
             column.append(value)
         self._older.append(_NOWHERE)
 
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Let those of these keys stay: not all older records of them will be met."""
+        for key in keys:
+            index = self._index.pop(key, None)
+            if index is not None:
+                self._older[index] = _NEVER
+
     def met(self, key: bytes, name: str) -> None:
         """Note that an older record of `key` lies in the object `name`. There are far fewer sets of those than keys."""
         index = self._index.get(key)
@@ -212,6 +223,7 @@ class _Found:
     waiting: _Tombstones = field(default_factory=_Tombstones)
     tombstones: int = 0
     forgot: bool = False
+    passes: int = 0
 
     def share(self, key: str) -> float:
         """Return the share of an object's bytes that goes."""
@@ -246,45 +258,90 @@ class _Found:
         self.going[key] = self.going.get(key, 0) + size
 
 
+#: What a pass over a partition tells keys apart by: a number below this.
+_HASHES: Final = 1 << 32
+
+
 def _find(task: SweepTask, source: _Source) -> _Found:
-    """Look at every record below the horizon, from the newest to the oldest."""
+    """Look at every record below the horizon, from the newest to the oldest, as often as the number of keys takes."""
     found = _Found(masks=[[] for _ in task.pieces])
-    newest: set[bytes] = set()
-    tombstones = found.waiting
-    horizon, most_keys, most_tombstones = task.horizon, task.rules.most_keys, task.rules.most_tombstones
-    for index in range(len(task.pieces) - 1, -1, -1):
-        piece = task.pieces[index]
-        name = piece.item.key
-        masks: list[int] = []
-        size = going = 0
-        for number, body, count in source.backwards(piece):
-            goes = bytearray(b"0") * count  # the digits of the mask: its highest bit is the last record
+    low = 0
+    while low < _HASHES:
+        low = _Pass(task, source, found, low).run()
+        found.passes += 1
+    return found
+
+
+class _Pass:
+    """One look at a partition, for the keys whose hash is at least `low`, and as far above it as can be remembered."""
+
+    def __init__(self, task: SweepTask, source: _Source, found: _Found, low: int) -> None:
+        self._task = task
+        self._source = source
+        self._found = found
+        self._low = low
+        self._high = _HASHES
+        self._partial = low > 0
+        self._newest: set[bytes] = set()
+
+    def run(self) -> int:
+        """Return the hash below which the records of all keys are looked at now."""
+        for index in range(len(self._task.pieces) - 1, -1, -1):
+            self._look(index)
+        return self._high
+
+    def _look(self, index: int) -> None:
+        found, piece = self._found, self._task.pieces[index]
+        masks, name, size, going = found.masks[index], piece.item.key, 0, 0
+        for number, body, count in self._source.backwards(piece):
+            if not masks:
+                masks += [0] * (number + 1)
+            size += len(body)
+            # The digits of the mask: its highest bit is the last record.
+            goes = bytearray(f"{masks[number]:0{count}b}", "ascii")
             for digit, span in enumerate(_newest_first(body, count)):
-                if span[2] >= horizon or span[5] < 0:
+                if span[2] >= self._task.horizon or span[5] < 0:
                     continue
                 key = remembered(body[span[6] : span[7]])
-                if key in newest:
-                    goes[digit] = _GOES
-                    going += span[12] - span[1]
-                    tombstones.met(key, name)
-                elif len(newest) < most_keys:
-                    newest.add(key)
-                    if span[8] < 0 and span[2] < task.settled and piece.movable:
-                        if len(tombstones) < most_tombstones:
-                            tombstones.add(
-                                key, piece=index, block=number, place=count - 1 - digit, size=span[12] - span[1]
-                            )
-                        else:
-                            found.forgot = True  # it stays, for now
-                else:
-                    found.forgot = True
-            masks.append(int(goes, 2) if count else 0)
-            size += len(body)
-        masks.reverse()
-        found.masks[index] = masks
-        found.sizes[name] = found.sizes.get(name, 0) + size
+                if self._partial and not self._looks_at(key):
+                    continue
+                if key in self._newest:
+                    if goes[digit] != _GOES:
+                        goes[digit] = _GOES
+                        going += span[12] - span[1]
+                    found.waiting.met(key, name)
+                elif self._remember(key) and span[8] < 0 and span[2] < self._task.settled and piece.movable:
+                    if len(found.waiting) < self._task.rules.most_tombstones:
+                        place = count - 1 - digit
+                        found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
+                    else:
+                        found.forgot = True  # it stays, for now
+            masks[number] = int(goes, 2) if count else 0
+        if not found.passes:
+            found.sizes[name] = found.sizes.get(name, 0) + size
         found.going[name] = found.going.get(name, 0) + going
-    return found
+
+    def _looks_at(self, key: bytes) -> bool:
+        return self._low <= crc32(key) < self._high
+
+    def _remember(self, key: bytes) -> bool:
+        """Remember a key; if there is no room, leave the upper half of the hashes to a later pass.
+
+        What was found superseded of these keys is so anyway. Their tombstones wait for the pass that sees all of a key.
+        """
+        while len(self._newest) >= self._task.rules.most_keys:
+            if self._high - self._low == 1:
+                self._found.forgot = True
+                return False
+            self._high -= (self._high - self._low) // 2
+            self._partial = True
+            later = {other for other in self._newest if not self._looks_at(other)}
+            self._newest -= later
+            self._found.waiting.drop(later)
+            if not self._looks_at(key):
+                return False
+        self._newest.add(key)
+        return True
 
 
 def _newest_first(body: bytes, count: int) -> Iterator[Span]:

@@ -1,7 +1,39 @@
 """Mistakes in restores, groups and sweeps."""
 
+
 from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="as many records are taken for the same records",
+        file="spark_jobs/restore_groups.py",
+        old="        return offsets if row.digest == digest_of(stretches(offsets)) else None\n",
+        new="        return offsets if row.records == len(offsets) else None\n",
+    ),
+    Mistake(
+        name="groups are set although the restore appended",
+        file="spark_jobs/group_plan.py",
+        old="    if record.append:\n",
+        new="    if record.append and not starts:\n",
+    ),
+    Mistake(
+        name="partitions are merged whatever their order",
+        file="spark_jobs/restore_survey.py",
+        old="            if timestamp < newest:\n",
+        new="            if timestamp < newest == NO_TIMESTAMP:\n",
+    ),
+    Mistake(
+        name="a sweep takes tombstones that a group has not read",
+        file="spark_jobs/sweep_plan.py",
+        old="min([_settled(state, key, limit, others), *_committed([state, past, *others], key)])",
+        new="_settled(state, key, limit, others)",
+    ),
+    Mistake(
+        name="a tombstone goes although its key was left to a later pass",
+        file="spark_jobs/sweep_records.py",
+        old="            self._found.waiting.drop(later)\n",
+        new="",
+    ),
+)

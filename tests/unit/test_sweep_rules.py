@@ -16,7 +16,7 @@ from chains import Chain, complete_generation, grown, key, part, position, topic
 from doubles import MemoryStore
 
 from backup_avro import layout
-from backup_avro.chain import Base, Entry, Horizon, Kind, PartitionKey, Taint, sha256_hex, uncompressed_of
+from backup_avro.chain import Base, Entry, GroupOffset, Horizon, Kind, PartitionKey, Taint, sha256_hex, uncompressed_of
 from backup_avro.chain_json import decode_claim, decode_entry, encode_entry
 from backup_avro.checkpoint import Checkpoint, Outcome, Request, Standing, judge, unrestorable
 from backup_avro.errors import DamagedError, RefusedError
@@ -27,6 +27,8 @@ from backup_avro.selection import bounded, select, select_cut
 from sink.chain import checkpoints, pins
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
+from spark_jobs import sweep_records
+from spark_jobs.read import ObjectReader
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.sweep import Sweeper, SweepOutcome, sweep_all
 from spark_jobs.sweep_plan import Left, SweepRules, SweepTask, open_cuts, plan_sweep
@@ -319,9 +321,11 @@ def tasks(
     cuts: dict[PartitionKey, int] | None = None,
     rules: SweepRules = ALL,
     upto: int = 50,
+    past: Generation | None = None,
 ) -> tuple[list[SweepTask], list[Left]]:
     """What would be swept of a generation."""
-    return plan_sweep(backup.writer.state, {T: upto}, others=others, cuts=cuts or {}, rules=rules)
+    state = backup.writer.state
+    return plan_sweep(state, {T: upto}, past=past or state, others=others, cuts=cuts or {}, rules=rules)
 
 
 def test_a_task_has_what_lies_below_the_horizon(store: MemoryStore) -> None:
@@ -442,12 +446,67 @@ def test_only_objects_that_are_worth_it(store: MemoryStore) -> None:
     assert offsets(store) == [30, 45]
 
 
-def test_keys_that_are_not_remembered_stay(store: MemoryStore) -> None:
-    """Less goes, and the outcome says so."""
+@pytest.mark.parametrize("most_keys", [1, 3, 7, 100])
+def test_more_keys_than_are_remembered_at_a_time_go_all_the_same(store: MemoryStore, most_keys: int) -> None:
+    """The partition is read again for the others: the same goes as in one pass, and no tombstone before its time."""
+    backup = Backup.claim(store, topics=[SPEC])
+    backup.commit(records("t", 0, range(20), keys=10))
+    backup.commit(records("t", 0, range(20, 30), keys=10, tombstones=range(20, 30, 2)))
+    backup.complete()
+    backup.commit(records("t", 0, [40], keys=100))
+    ((task,), _) = tasks(backup, upto=40)
+    [measured] = sweep_all(store, [replace(task, rules=replace(ALL, most_keys=most_keys))], write=False)
+    assert (measured.records, measured.tombstones, measured.forgot) == (25, 5, False)
+    assert (measured.read > task.bytes) == (most_keys < 10)
+    go(sweeper(store, rules=replace(ALL, most_keys=most_keys)))
+    assert latest_of(store) == [21, 23, 25, 27, 29, 40]
+
+
+def test_keys_that_no_hash_tells_apart_stay(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the partition is read; the outcome says so."""
+    monkeypatch.setattr(sweep_records, "crc32", lambda _: 5)
     busy(store)
     (outcome,) = go(sweeper(store, rules=replace(ALL, most_keys=7)))
     assert outcome.swept.forgot
     assert outcome.swept.records == 6
+
+
+def latest_of(store: MemoryStore) -> list[int]:
+    """The offsets of the records that the newest state has."""
+    (item,) = select(ChainReader(store, PAIR).refresh()).partitions
+    reader = ObjectReader(store)
+    return [span[2] for piece in item.slices for body in reader.bodies(piece) for span in body.spans()]
+
+
+def test_a_tombstone_that_a_recorded_group_has_not_read_stays(store: MemoryStore) -> None:
+    """Restored between the value and the tombstone the group has processed the value, and must learn of its end."""
+    backup = Backup.claim(store, topics=[SPEC])
+    backup.commit(records("t", 0, range(10), keys=10), groups={"late": {("t", 0): 8}, "elsewhere": {}})
+    backup.commit(records("t", 0, range(10, 20), keys=10, tombstones=range(10, 20)))
+    backup.complete()
+    backup.commit(records("t", 0, [30], keys=100), groups={"late": {("t", 0): 15}, "early": {("t", 0): 31}})
+    (outcome,) = go(sweeper(store))
+    assert (outcome.swept.records, outcome.swept.tombstones) == (15, 5)
+    assert latest_of(store) == [15, 16, 17, 18, 19, 30]
+
+
+def test_every_recorded_group_counts(store: MemoryStore) -> None:
+    """As of now, as of the horizon, and in other generations that may be restored."""
+    backup = busy(store)
+    state = backup.writer.state
+
+    def at(offset: int, generation: Generation = state) -> Generation:
+        committed = {T: GroupOffset(key=T, offset=offset)}
+        return replace(generation, groups={"g": committed, "of another topic": {U: GroupOffset(key=U, offset=0)}})
+
+    other = complete_generation(3, {T: 99}).state
+    other.topics[T.topic_id] = SPEC.topic()
+    assert tasks(backup, [other])[0][0].settled == 50
+    assert tasks(backup, past=at(20))[0][0].settled == 20
+    assert tasks(backup, [at(25, other)], past=at(30))[0][0].settled == 25
+    assert tasks(backup, [replace(at(25, other), going=frozenset({T}))], past=at(30))[0][0].settled == 30
+    state.groups["g"] = {T: GroupOffset(key=T, offset=17)}
+    assert tasks(backup, past=at(30))[0][0].settled == 17
 
 
 def test_tombstones_that_are_not_remembered_stay(store: MemoryStore) -> None:
