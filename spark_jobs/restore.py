@@ -38,7 +38,7 @@ from spark_jobs.progress import LostEndError, Progress, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_abandon import put_back
 from spark_jobs.restore_charge import Charge
-from spark_jobs.restore_check import Checked, CheckTask, Expected, MapTask, Stretch, TargetChangedError
+from spark_jobs.restore_check import Checked, CheckTask, Expected, MapTask, Stretch
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
@@ -219,6 +219,7 @@ class _Run:
         if mismatches:
             # Whoever took over may have let it be compacted since.
             self._charge.stand_by()
+            self._note_other_writers(mismatches)
         else:
             if checked and self._options.leaves_record:
                 self._leave_record(loaded, targets)
@@ -232,6 +233,16 @@ class _Run:
             load_seconds=load_seconds,
             check_seconds=check_seconds,
         )
+
+    def _note_other_writers(self, mismatches: Iterable[Checked]) -> None:
+        """Say who else writes to a target. What is appended to has other records anyway."""
+        found = {(item.target, item.partition): item.others for item in mismatches if not self._plan.append}
+        for (target, number), others in sorted(found.items()):
+            if others:
+                self._notes[target].append(
+                    f"partition {number}: {'; '.join(map(str, others[:_NAMED]))}: another producer writes to this "
+                    "topic; stop it, delete the topic and restore again"
+                )
 
     def _begin(self) -> dict[str, TargetTopic]:
         merged = self._survey()
@@ -388,10 +399,7 @@ class _Run:
         self._told.phase("verifying")
         there = self._target.look(targets)
         for name, target in targets.items():
-            if name not in there or there[name].topic_id != target.topic_id:
-                raise TargetChangedError(
-                    f"topic {name} was deleted while it was restored", remedy="restore it again, from the start"
-                )
+            restore_check.refuse_if_made_anew(name, target.topic_id, there[name].topic_id if name in there else None)
         restore = self._id(targets)
         targets = there
         put = _by_place(loaded)
@@ -633,6 +641,9 @@ def _disorder_all(tasks: Iterable[SurveyTask]) -> Iterator[Disorder | _Failed]:
             if found is not None:
                 yield found
 
+
+#: Most writers of a partition that a note names.
+_NAMED: Final = 5
 
 #: So many parts for each core has what is small and quickly done.
 _SLICES: Final = 4

@@ -26,12 +26,26 @@ from sink.transcode.segment import Segment
 from spark_jobs import offset_pages
 from spark_jobs.cluster import Cluster
 from spark_jobs.read import StoreAddress
+from spark_jobs.restore_writers import Writer, Writers
 
 _POLL_S: Final = 1.0
 
 
 class TargetChangedError(PermanentError):
     """The target is not what it was: deleted, cut, or no longer readable."""
+
+
+def refuse_if_made_anew(name: str, began: str, found: str | None) -> None:
+    """Raise TargetChangedError unless the topic's id is still that with which the restore `began`; None: no topic."""
+    if found == began:
+        return
+    raise TargetChangedError(
+        f"topic {name} was deleted while it was restored"
+        if found is None
+        else f"topic {name} was deleted and made anew while it was restored: its id was {began} and is {found} now",
+        remedy="find out who deletes it (a topic operator, a script), and which producer makes it anew "
+        "(auto.create.topics.enable); delete what there is of it, then restore it again, from the start",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +107,10 @@ class CheckTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found on the target beside what was loaded, by one task. `what` None: records that nobody loaded."""
+    """What was found on the target beside what was loaded, by one task. `what` None: records that nobody loaded.
+
+    `others` are the partition's writers besides the restore.
+    """
 
     target: str
     partition: int
@@ -103,6 +120,7 @@ class Checked:
     expected_records: int
     expected_hash: str
     seconds: float
+    others: tuple[Writer, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -139,9 +157,10 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
     began = time.monotonic()
     expected = task.expected or (_NOTHING,)
     tallies: _Tallies = _Apart(sorted(written), len(expected)) if task.shared else _Together()
+    writers = Writers([item.first for item in expected])
     if task.start < task.end:
         with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
-            _Reading(task, tallies).read(fetcher)
+            _Reading(task, tallies, writers).read(fetcher)
     found = tallies.found(len(expected))
     seconds = time.monotonic() - began
     checked = [
@@ -154,6 +173,7 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
             expected_records=item.records,
             expected_hash=item.hash,
             seconds=seconds,
+            others=writers.others(),
         )
         for item, tally in zip(expected, found, strict=True)
     ]
@@ -168,6 +188,7 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
                 expected_records=0,
                 expected_hash="",
                 seconds=seconds,
+                others=writers.others(),
             )
         )
     return checked
@@ -243,9 +264,10 @@ _NOBODYS: Final = Stretch(-1, -1, -1)
 class _Reading:
     """How far one partition is read."""
 
-    def __init__(self, task: CheckTask, tallies: _Tallies) -> None:
+    def __init__(self, task: CheckTask, tallies: _Tallies, writers: Writers) -> None:
         self._task = task
         self._tallies = tallies
+        self._writers = writers
         self._transcoder = best_transcoder()
         self._at = task.start
 
@@ -271,6 +293,7 @@ class _Reading:
                 )
 
     def _take(self, event: Fetched) -> None:
+        self._writers.add(event.records, start=self._task.start, until=self._task.end)
         found = self._transcoder.transcode(
             event.records,
             topic=event.topic,

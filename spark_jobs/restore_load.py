@@ -16,9 +16,11 @@ import structlog
 
 from backup_avro.errors import RefusedError, TransientError
 from backup_avro.selection import Slice
+from sink.source.cluster import ClusterAdmin
 from sink.transcode import content_hash
 from sink.transcode.choice import best_bodies
 from spark_jobs import progress as marks
+from spark_jobs import restore_check
 from spark_jobs.partitioner import chooser
 from spark_jobs.produce import BatchProducer
 from spark_jobs.progress import ProgressReader, State, Strand, TaskProgress, View
@@ -65,8 +67,8 @@ class Loaded:
 def load(task: LoadTask) -> Loaded:
     """Load a partition; resume as often as it takes, but give up when nothing was committed for too long.
 
-    Raises FencedError and RefusedError when another run has taken over, DamagedError for what is in the store, and the
-    last TransientError when it gives up.
+    Raises FencedError and RefusedError when another run has taken over, TargetChangedError if the target is another
+    topic of the same name by now, DamagedError for what is in the store, and the last TransientError when it gives up.
     """
     began = moved = time.monotonic()
     reader = _reader_of(task)
@@ -144,6 +146,8 @@ class _Attempt:
     def _load(self, producer: BatchProducer, start: TaskProgress) -> TaskProgress:
         task = self._task
         there = producer.know(task.target)
+        for info in ClusterAdmin(task.cluster.props).topics([task.target]):
+            restore_check.refuse_if_made_anew(task.target, task.target_topic_id, info.topic_id)
         wanted = set(range(task.count)) if task.count is not None else {source.partition for source in task.sources}
         if not wanted <= there or (task.count is not None and len(there) != task.count):
             raise RefusedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from backup_avro.errors import ConfigError, RefusedError, TandemError
@@ -93,23 +93,27 @@ def prepare(
         if state.state is State.BEGUN or (options.exactly is not None and state.plan != options.exactly.hash):
             continue
         again = plan_again(reader, options, state, finish)
+        if again is None:
+            continue
+        # The backup may have more topics by now than the run that did not end has begun with: these don't count here.
+        there = look(again)
         # A run that noted targets' own settings, and then ended, has not made the others yet.
-        made = names == targets.keys()
-        if again is not None and made and state.targets == {name: item.topic_id for name, item in targets.items()}:
-            others = tuple(other for other in rivals if other is not state)
+        made = there.keys() == {topic.target for topic in again.topics}
+        if made and state.targets == {name: item.topic_id for name, item in there.items()}:
+            others = tuple(other for other in rivals if other is not state and there.keys() & other.targets.keys())
             # What is verified may have its retention already, while another topic waits for its own.
             if state.state is not State.VERIFIED:
-                refuse_if_cut(found, again, targets)
-            restore_rivals.refuse(others, again, targets)
-            restore_rivals.refuse_if_mixed(found, others, targets)
+                refuse_if_cut(found, again, there)
+            restore_rivals.refuse(others, again, there)
+            restore_rivals.refuse_if_mixed(found, others, there)
             resumed = Prepared(
                 plan=again,
-                targets=targets,
+                targets=there,
                 found=found,
                 resumes=state,
                 displaces=others,
-                present=sum(item.records for item in present(found, again, targets)),
-                configs=configs,
+                present=sum(item.records for item in present(found, again, there)),
+                configs={name: own for name, own in configs.items() if name in there},
             )
             return _asked(target, resumed, options, lambda: None, only_look=only_look)
     begun = Prepared(
@@ -162,6 +166,7 @@ def _refuse(
     restore_rivals.refuse(rivals, plan, targets)
     for existing in () if plan.append else targets.values():
         _refuse_if_finished(found, existing)
+        _refuse_if_made_anew(rivals, existing)
         restore_plan.refuse_unless_empty(existing, plan)
     if plan.append and _was_there(found, plan, targets):
         raise RefusedError(
@@ -232,6 +237,17 @@ def _refuse_if_finished(found: Progress, target: TargetTopic) -> None:
             raise RefusedError(
                 f"topic {target.name} on the target was restored before{origin} and is not empty",
                 remedy="restore into another topic, e.g. with --suffix, or delete it first",
+            )
+
+
+def _refuse_if_made_anew(rivals: Iterable[PlanState], target: TargetTopic) -> None:
+    for state in rivals:
+        if not target.empty and state.targets.get(target.name) not in {target.topic_id, "", None}:
+            raise RefusedError(
+                f"topic {target.name} on the target was deleted and made anew since restore "
+                f"{restore_rivals.short(state.plan)} began to load it (its id was {state.targets[target.name]} and is "
+                f"{target.topic_id} now), and holds records that are not the restore's",
+                remedy="find out who writes to it; delete the topic, then give the command again",
             )
 
 

@@ -33,6 +33,7 @@ from spark_jobs.produce import FencedError
 from spark_jobs.progress import PlanState, State
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore import Report, Told, restore
+from spark_jobs.restore_check import TargetChangedError
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_estimate import Estimate
 from spark_jobs.restore_load import load
@@ -463,6 +464,10 @@ def test_a_stranger_in_the_target_is_found(case: Case, topic_name: str) -> None:
     )
     [found] = report.mismatches
     assert (found.records, found.expected_records) == (301, 300)
+    [other] = found.others
+    assert (other.records, other.transactional, other.first) == (1, False, 301)
+    [topic] = report.topics
+    assert any("1 records are of producer id" in note and "stop it" in note for note in topic.notes)
     assert case.admin.config([target])[target]["cleanup.policy"] == "delete"
 
 
@@ -483,6 +488,22 @@ def test_a_run_that_ended_is_resumed(case: Case, topic_name: str, phase: str) ->
     assert case.admin.config([target])[target]["cleanup.policy"] == "compact"
     with pytest.raises(RefusedError, match="restored before"):
         case.restore(options)
+
+
+def test_a_run_that_ended_is_resumed_though_the_backup_has_another_topic(case: Case, topic_name: str) -> None:
+    """What it has begun is finished; what has come since, be it its own target, is for another restore."""
+    backup = _backup(case, topic_name)
+    options = Options(naming=Naming(suffix=".restored"))
+    with pytest.raises(CrashError):
+        case.restore(options, CrashAt("verifying"))
+    target, new = f"{topic_name}.restored", TopicSpec(f"{topic_name}.restored")
+    backup.topics[target] = new.topic()
+    backup.commit(records(target, 0, range(5)), config={target: new.topic().config})
+    report = case.restore(options)
+    assert report.mismatches == ()
+    assert (report.records, report.resumed) == (300, 300)
+    assert [topic.target for topic in report.topics] == [target]
+    assert not case.admin.topics([f"{target}.restored"])
 
 
 def test_a_target_whose_records_were_deleted_is_not_resumed(case: Case, topic_name: str) -> None:
@@ -508,6 +529,34 @@ def _delete_records(case: Case, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": case.kafka.bootstrap})
     for future in client.delete_records([TopicPartition(topic, 0, -1)]).values():
         future.result(timeout=30)
+
+
+def test_a_target_that_is_made_anew_meanwhile_is_named(case: Case, topic_name: str) -> None:
+    """By a topic operator, say: before the load, before the check, and when the command is given again."""
+    _backup(case, topic_name)
+    options = Options(naming=Naming(suffix=".restored"))
+    target = f"{topic_name}.restored"
+
+    def anew() -> None:
+        case.admin.delete_topic(target)
+        while case.admin.topics([target]):
+            time.sleep(0.1)
+        case.admin.create_topic(target, partitions=1, replication_factor=1, config={})
+        while not case.admin.topics([target]):
+            time.sleep(0.1)
+
+    for phase in ("loading", "verifying"):
+        with pytest.raises(TargetChangedError, match="deleted and made anew while it was restored: its id was"):
+            case.restore(options, Do(phase, anew))
+        case.admin.delete_topic(target)
+        while case.admin.topics([target]):
+            time.sleep(0.1)
+    with pytest.raises(CrashError):
+        case.restore(options, CrashAt("verifying"))
+    anew()
+    _produce(case, target, b"stranger")
+    with pytest.raises(RefusedError, match=r"deleted and made anew since restore .* holds records that are not the"):
+        case.restore(options)
 
 
 def test_another_plan_is_refused_while_records_of_the_first_are_there(case: Case, topic_name: str) -> None:

@@ -1,6 +1,5 @@
 """Mistakes in restores, groups and sweeps."""
 
-
 from __future__ import annotations
 
 from planted.mistakes import Mistake
@@ -35,5 +34,11 @@ MISTAKES: tuple[Mistake, ...] = (
         file="spark_jobs/sweep_records.py",
         old="            self._found.waiting.drop(later)\n",
         new="",
+    ),
+    Mistake(
+        name="a topic that was made anew is taken for the one that is restored into",
+        file="spark_jobs/restore_check.py",
+        old="    if found == began:\n",
+        new="    if found is not None:\n",
     ),
 )

@@ -17,11 +17,24 @@ from hypothesis import strategies as st
 from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError
 from backup_avro.limits import LISTS
+from backup_avro.record import Record, encode
 from sink.object_store import ObjectMissingError, OutsizedObjectError
+from sink.transcode.batch import Compression
+from sink.transcode.choice import best_bodies
+from sink.transcode.reverse import build_batches
 from spark_jobs import offset_pages, restore
 from spark_jobs.cluster import Cluster
 from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
-from spark_jobs.restore_check import CheckTask, Expected, Stretch, map_tasks, stretches
+from spark_jobs.restore_check import (
+    CheckTask,
+    Expected,
+    Stretch,
+    TargetChangedError,
+    map_tasks,
+    refuse_if_made_anew,
+    stretches,
+)
+from spark_jobs.restore_writers import Writers
 
 
 class _Store(MemoryStore):
@@ -180,3 +193,46 @@ def test_the_largest_page_has_room() -> None:
     data = encode_page(rows, _page("f" * 16))
     assert len(unpack(data, "here")) < LISTS
     assert decode_page(data, "here") == (tuple(rows), _page("f" * 16))
+
+
+def _batches(*stamps: tuple[int, int, bool, int]) -> bytes:
+    """Batches of (base offset, producer id, transactional, records)."""
+    found = b""
+    for base, producer_id, transactional, count in stamps:
+        items = [Record(topic="t", partition=0, offset=base + at, timestamp=1, key=b"k") for at in range(count)]
+        [batch] = build_batches(
+            b"".join(map(encode, items)),
+            count,
+            max_batch_bytes=10**6,
+            max_batch_records=count,
+            compression=Compression.NONE,
+        )
+        stamped = best_bodies().stamped(
+            batch.data, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=transactional
+        )
+        found += base.to_bytes(8, "big") + stamped[8:]
+    return found
+
+
+def test_who_else_wrote_is_named() -> None:
+    """By producer id, with or without transactions; a batch that comes twice, or cut short, does not count again."""
+    writers = Writers([10])
+    first = _batches((5, 9, False, 1), (10, 7, True, 3), (13, 8, True, 2))
+    writers.add(first, start=6, until=40)
+    writers.add(_batches((13, 8, True, 2), (20, 7, True, 5), (30, -1, False, 1), (31, 7, False, 1)), start=6, until=40)
+    writers.add(_batches((35, 8, True, 1))[:-1], start=6, until=40)
+    writers.add(_batches((40, 8, True, 1)), start=6, until=40)
+    assert [str(item) for item in writers.others()] == [
+        "2 records are of producer id 8, the first at offset 13",
+        "1 records are of a producer without an id, outside of transactions, the first at offset 30",
+        "1 records are of producer id 7, outside of transactions, the first at offset 31",
+    ]
+
+
+def test_a_topic_that_was_made_anew_is_another_one() -> None:
+    """Its name alone says nothing."""
+    refuse_if_made_anew("t", "id-1", "id-1")
+    with pytest.raises(TargetChangedError, match="its id was id-1 and is id-2 now"):
+        refuse_if_made_anew("t", "id-1", "id-2")
+    with pytest.raises(TargetChangedError, match="topic t was deleted while it was restored"):
+        refuse_if_made_anew("t", "id-1", None)
