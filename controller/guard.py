@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -10,6 +10,7 @@ from backup_avro.chain import GroupOffset, PartitionKey, Topic
 from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
 from controller.config import Config
+from sink.chain.restore_targets import ANY
 from sink.source.cluster import ClusterAdmin, TopicInfo
 from sink.source.errors import ClusterDeniedError
 from sink.source.groups import MOST
@@ -18,14 +19,19 @@ from sink.topics import Denied, GuardedTopics
 _LOG = structlog.get_logger()
 _TIERED = "remote.storage.enable"
 _NAMED = 10
+#: Ids of topics that restores created, by name.
+Restored = Callable[[], Mapping[str, Collection[str]]]
 
 
 class GuardedCluster:
     """Implements `sink.topics.Cluster` for one configuration. Names each missing and each denied topic once."""
 
-    def __init__(self, admin: ClusterAdmin, config: Config) -> None:
+    def __init__(self, admin: ClusterAdmin, config: Config, restored: Restored = dict) -> None:
+        """`restored` tells which topics restores created; it is asked when a topic comes that a pattern matches."""
         self._admin = admin
         self._config = config
+        self._restored = restored
+        self._judged: dict[tuple[str, str], bool] = {}
         self._missing: frozenset[str] = frozenset()
         self._denied: frozenset[str] = frozenset()
         self._left_out: frozenset[str] = frozenset()
@@ -40,7 +46,7 @@ class GuardedCluster:
         undescribed: dict[str, ClusterDeniedError] = {}
         unconfigured: dict[str, ClusterDeniedError] = {}
         described = self._admin.topics(topics.include, topics.expressions, denied=undescribed)
-        found = [info for info in described if self._config.guards(info.name)]
+        found = self._without_restored([info for info in described if self._config.guards(info.name)])
         undescribed = {name: error for name, error in undescribed.items() if self._config.guards(name)}
         self._tell_missing(frozenset(topics.include) - {info.name for info in found} - undescribed.keys())
         configs = self._admin.config([info.name for info in found], denied=unconfigured) if found else {}
@@ -59,6 +65,21 @@ class GuardedCluster:
                 for name, error in sorted(denied.items())
             ),
         )
+
+    def _without_restored(self, found: Sequence[TopicInfo]) -> list[TopicInfo]:
+        """Leave out what restores created. Of each topic that is asked once; a topic that is guarded stays so."""
+        new = [info for info in found if (info.name, info.topic_id) not in self._judged]
+        if any(info.name not in self._config.topics.include for info in new):
+            known = self._restored()
+            for info in new:
+                made = self._judged[info.name, info.topic_id] = is_restored(self._config, info, known)
+                if made:
+                    _LOG.warning(
+                        "a topic that a restore created is not backed up",
+                        topic=info.name,
+                        remedy="name it in topics.include to have it backed up",
+                    )
+        return [info for info in found if not self._judged.get((info.name, info.topic_id), False)]
 
     def _tell_missing(self, missing: frozenset[str]) -> None:
         for name in sorted(missing - self._missing):
@@ -126,6 +147,11 @@ class GuardedCluster:
             most_bytes=MOST,
             remedy="leave out those that nobody needs with groups.include or groups.exclude",
         )
+
+
+def is_restored(config: Config, info: TopicInfo, known: Mapping[str, Collection[str]]) -> bool:
+    """Whether a restore created the topic, and no one has named it. `known`: see `restore_targets.created`."""
+    return info.name not in config.topics.include and not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))
 
 
 def _tiered(name: str) -> ClusterDeniedError:

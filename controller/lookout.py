@@ -17,11 +17,12 @@ from backup_avro.pause import in_force
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.errand import Errand
+from controller.guard import is_restored
 from controller.heads import missing
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
 from controller.wiring import policy_of, store_settings
-from sink.chain import pins
+from sink.chain import pins, restore_targets
 from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
@@ -100,7 +101,7 @@ def look(
     are waited for until `brokers_s` seconds from now are over; without it only each single answer is bounded.
     """
     began = time.monotonic()
-    asked = None if s3_only else Errand(lambda: _ask_brokers(config), name="brokers")
+    asked = None if s3_only else Errand(lambda: _ask_brokers(config, store), name="brokers")
     reader = reader or ChainReader(store, config.pair)
     try:
         chains = read_chains(reader)
@@ -154,20 +155,20 @@ def _awaited(asked: Errand[_Answer], brokers_s: float | None, waited_s: float) -
         return _Answer(gaps=(gap,))
 
 
-def _ask_brokers(config: Config) -> _Answer:
+def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _ask(config, props, admin, admin.cluster_id())
+            return _ask(config, store, props, admin)
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 
-def _ask(config: Config, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
+def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin) -> _Answer:
     gaps: list[Gap] = []
     brokers = None
     try:
-        brokers = ask_cluster(config, admin, cluster_id)
+        brokers = ask_cluster(config, admin, store)
         try:
             brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded))
         except TandemError as error:
@@ -190,15 +191,23 @@ def _gap(what: str, error: TandemError) -> Gap:
     return Gap(message=f"nothing is known of {what}: {why}", remedy=error.remedy)
 
 
-def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str) -> Brokers:
-    """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of the cluster."""
-    found = admin.topics(config.topics.include, config.topics.expressions)
-    topics = {info.name: info for info in found if config.guards(info.name)}
+def ask_cluster(config: Config, admin: ClusterAdmin, store: ObjectStore) -> Brokers:
+    """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of cluster and store."""
+    cluster_id = admin.cluster_id()
+    listed = admin.topics(config.topics.include, config.topics.expressions)
+    found = {info.name: info for info in listed if config.guards(info.name)}
+    # After the topics: a restore names what it creates before.
+    known = restore_targets.created(store, config.pair, cluster_id)
+    topics = {name: info for name, info in found.items() if not is_restored(config, info, known)}
     guarded = Guarded(
         cluster_id=cluster_id,
         topics={info.topic_id: (name, len(info.partitions)) for name, info in sorted(topics.items())},
     )
-    return Brokers(guarded=guarded, missing=tuple(sorted(frozenset(config.topics.include) - topics.keys())))
+    return Brokers(
+        guarded=guarded,
+        missing=tuple(sorted(frozenset(config.topics.include) - topics.keys())),
+        restored=tuple(sorted(found.keys() - topics.keys())),
+    )
 
 
 def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tuple[str, int], LogEnd]:

@@ -545,6 +545,11 @@ def _notes(seen: Sight) -> Iterator[str]:
     pause = paused(seen)
     if pause is not None:
         yield f"{pause}: nobody takes a turn, or takes over, by itself; a turn that has begun goes to its end"
+    if seen.brokers is not None and seen.brokers.restored:
+        yield (
+            f"restores created {some(seen.brokers.restored)}: not backed up, although a pattern matches, unless "
+            "topics.include names it"
+        )
     for generation in seen.generations:
         number = generation.number
         if base is not None and generation in seen.building:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -18,6 +19,7 @@ from backup_avro.errors import RefusedError, TransientError
 from controller.config import Config
 from controller.coordination import Bulletin, CoordinationTopic
 from controller.guard import GuardedCluster
+from sink.chain import restore_targets
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 from sink.encryption.key_ring import keys_of
@@ -99,7 +101,7 @@ def set_up(
         props=props,
         store=store,
         reader=reader,
-        cluster=GuardedCluster(admin, config),
+        cluster=GuardedCluster(admin, config, partial(restore_targets.created, store, config.pair, cluster_id)),
         bulletin=bulletin,
         coordination=coordination,
     )

@@ -121,11 +121,15 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers:
-    """What the cluster has of what the pair guards. `missing` are names of topics.include that it does not have."""
+    """What the cluster has of what the pair guards. `missing` are names of topics.include that it does not have.
+
+    `restored` are topics that a pattern matches and that are left out, because a restore created them.
+    """
 
     guarded: Guarded
     ends: Mapping[tuple[str, int], LogEnd] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

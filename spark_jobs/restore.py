@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from backup_avro.errors import PermanentError, RefusedError, TandemError, TimedOutError
 from backup_avro.selection import PartitionSelection
-from sink.chain import pins
+from sink.chain import pins, restore_targets
 from sink.chain.reader import ChainReader
 from spark_jobs import (
     offset_map,
@@ -247,14 +247,34 @@ class _Run:
     def _begin(self) -> dict[str, TargetTopic]:
         merged = self._survey()
         self._told.phase("creating topics")
-        return self._charge.begin(merged, lambda name, text: self._notes[name].append(text))
+        if self._options.leaves_record and self._plan.recorded and not self._plan.append:
+            restore_targets.announce(
+                self._address.open(),
+                self._plan.pair,
+                self._plan.hash,
+                self._target.admin.cluster_id(),
+                # Under its own name a topic is brought back, and guarded as before.
+                [
+                    topic.target
+                    for topic in self._plan.topics
+                    if topic.target not in {topic.source.name, *self._prepared.targets}
+                ],
+            )
+        return self._identified(self._charge.begin(merged, lambda name, text: self._notes[name].append(text)))
+
+    def _identified(self, targets: dict[str, TargetTopic]) -> dict[str, TargetTopic]:
+        """Say under which ids the announced topics were created, so that no later topic of such a name is meant."""
+        if self._options.leaves_record:
+            ids = {name: item.topic_id for name, item in targets.items()}
+            restore_targets.identify(self._address.open(), self._plan.pair, self._plan.hash, ids)
+        return targets
 
     def _take_over(self) -> dict[str, TargetTopic]:
         state = self._prepared.resumes
         if state is not None and state.state is not State.VERIFIED:
             self._refuse_unless_ordered(state.merged)
         self._told.phase(f"resuming: {self._prepared.present} records are there already")
-        return self._charge.take_over()
+        return self._identified(self._charge.take_over())
 
     def _survey(self) -> tuple[str, ...]:
         """Return the ids of topics in which one key may lie in several partitions, of those that are re-partitioned."""

@@ -145,6 +145,17 @@ def restores_prefix(pair: str) -> str:
     return f"{pair}/restores/"
 
 
+def restore_targets_prefix(pair: str) -> str:
+    """Return the folder that names the topics which restores created."""
+    return f"{restores_prefix(pair)}targets/"
+
+
+def restore_targets_key(pair: str, plan: str, ids: str | None = None) -> str:
+    """Return where the topics of a plan's hash are named; `ids` is a hash of their ids, None before they have any."""
+    name = plan[:16] if ids is None else f"{plan[:16]}-{ids}"
+    return f"{restore_targets_prefix(pair)}{check_name(name, 'plan')}.json"
+
+
 def restore_prefix(pair: str, restore: str) -> str:
     """Return the folder of what a restore leaves behind: its report and its offset map."""
     return f"{restores_prefix(pair)}{check_name(restore, 'restore')}/"

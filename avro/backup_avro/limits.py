@@ -15,7 +15,7 @@ PIN: Final = 4 << 10
 #: Claims, pauses, releases, results, what became of checkpoints: a few hundred bytes, and a reason by hand.
 SMALL: Final = 1 << 20
 #: Offers and requests of checkpoints: an object for each 64 MiB of a terabyte, or an offset and a name per partition.
-#: Pages of offset maps: 65,536 rows of six numbers.
+#: Pages of offset maps: 65,536 rows of seven numbers. Names of topics that a restore created.
 LISTS: Final = 16 << 20
 #: Chain entries as they are stored. A SNAPSHOT names all live objects. Merging leaves seven journals of each of four
 #: sizes, with a part of 320 bytes for each partition: 90 MB of JSON, 27 MB packed. A terabyte in objects of their own
@@ -29,7 +29,7 @@ ENTRY_JSON: Final = 512 << 20
 VALUES: Final = 1 << 24
 
 _KIND: Final = re.compile(
-    r"[^/]+/(?:(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/|restores/[^/]+/offsets/)"
+    r"[^/]+/(?:(?P<lists>checkpoints/[^/]+$|[^/]+/generation=[0-9]+/offers/|restores/(?:[^/]+/offsets|targets)/)"
     r"|(?P<entry>generations/[^/]+/|restores/)|(?P<pin>pins/)"
     r"|(?P<small>(?:generations|pauses|releases|results|checkpoints)/))"
 )

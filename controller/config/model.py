@@ -51,8 +51,9 @@ class Section(BaseModel):
 class TopicsSettings(Section):
     """Which topics the pair guards: all in `include` and all that match one of `patterns`, less what `exclude` matches.
 
-    Patterns match whole names. Kafka's internal topics and Tandem's own are never guarded by a pattern. `presets` add
-    the patterns of other systems' topics, see docs/topics.md.
+    Patterns match whole names. Kafka's internal topics and Tandem's own are never guarded by a pattern, nor are topics
+    that a restore created under another name than their source's. `presets` add the patterns of other systems' topics,
+    see docs/topics.md.
     """
 
     include: tuple[TopicName, ...] = Field(default=(), description="topics by name")

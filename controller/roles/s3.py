@@ -40,6 +40,7 @@ _OUTCOMES: Final = _all_below(layout.outcomes_prefix)
 _RELEASES: Final = _all_below(layout.releases_prefix)
 _PAUSES: Final = _all_below(layout.pauses_prefix)
 _RESTORES: Final = _all_below(layout.restores_prefix)
+_RESTORE_TARGETS: Final = _all_below(layout.restore_targets_prefix)
 _RESULTS: Final = _all_below(layout.results_prefix)
 _PROBE: Final = f"{layout.PROBES}*"
 _ALL: Final = "*"
@@ -47,7 +48,7 @@ _ALL: Final = "*"
 _OWN: Final = "<own>"
 _DATA: Final = "<data>"
 # All that tells of a pair and holds no record.
-_TOLD: Final = (_CHAINS, _PINS, _CHECKPOINTS, _RELEASES, _PAUSES, _RESULTS)
+_TOLD: Final = (_CHAINS, _PINS, _CHECKPOINTS, _RELEASES, _PAUSES, _RESULTS, _RESTORE_TARGETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

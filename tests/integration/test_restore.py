@@ -23,7 +23,7 @@ from backup_avro.record import Record, TimestampType
 from controller.cli.main import run
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import S3Server
-from sink.chain import pins
+from sink.chain import pins, restore_targets
 from sink.chain.reader import ChainReader
 from sink.object_store import ObjectStore, StoreSettings, open_store
 from sink.source.errors import ClusterRequestError
@@ -504,6 +504,9 @@ def test_a_run_that_ended_is_resumed_though_the_backup_has_another_topic(case: C
     assert (report.records, report.resumed) == (300, 300)
     assert [topic.target for topic in report.topics] == [target]
     assert not case.admin.topics([f"{target}.restored"])
+    [info] = case.admin.topics([target])
+    created = restore_targets.created(case.store, PAIR, case.admin.cluster_id())
+    assert created == {target: {info.topic_id}}, "the pair leaves it out"
 
 
 def test_a_target_whose_records_were_deleted_is_not_resumed(case: Case, topic_name: str) -> None:

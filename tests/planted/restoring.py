@@ -41,4 +41,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="    if found == began:\n",
         new="    if found is not None:\n",
     ),
+    Mistake(
+        name="a pair backs up what its own restores create",
+        file="controller/guard.py",
+        old="not {info.topic_id, ANY}.isdisjoint(known.get(info.name, ()))",
+        new="info.name in known and ANY not in known[info.name] and not info.topic_id",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -234,6 +235,18 @@ def test_a_taint_that_a_newer_generation_has_healed(store: ObjectStore) -> None:
     found = overview(sight(store, heard_s=BOTH))
     assert found.healthy
     assert found.notes == ("generation 1 is tainted, but a newer complete one is not",)
+
+
+def test_what_a_restore_created_is_a_remark(store: ObjectStore) -> None:
+    """It matches a pattern and is not backed up: no problem, and not to be passed over in silence."""
+    completed(store)
+    seen = sight(store, heard_s=BOTH, topics=[ORDERS])
+    assert seen.brokers is not None
+    found = overview(replace(seen, brokers=replace(seen.brokers, restored=("orders.restored",))))
+    assert found.healthy
+    assert found.notes == (
+        "restores created orders.restored: not backed up, although a pattern matches, unless topics.include names it",
+    )
 
 
 def test_a_taint_beside_a_kept_older_generation(store: ObjectStore) -> None:

@@ -17,6 +17,7 @@ from backup_avro.errors import DamagedError
 from backup_avro.offer import Offer, decode_offer, encode_offer
 from backup_avro.pause import Pause, decode_pause, encode_pause
 from backup_avro.release import Release, decode_release, encode_release
+from backup_avro.restore_targets import RestoreTargets, decode_targets, encode_targets
 from sink.chain import pins
 from spark_jobs import group_plan, offset_map, restore_groups, restore_record
 from spark_jobs.progress import Strand
@@ -96,6 +97,10 @@ KINDS: dict[str, tuple[bytes, Read]] = {
     "offset page": (
         offset_map.encode_page([offset_map.Row(0, 0, 9, 0, 100, 10)], "before"),
         lambda data: offset_map.decode_page(data, "here"),
+    ),
+    "restore targets": (
+        encode_targets(RestoreTargets(pair=PAIR, plan="ab" * 32, cluster_id="c", topics={"t.restored": "id", "u": ""})),
+        lambda data: decode_targets(data, "here"),
     ),
     "group note": (
         group_plan.encode_snapshot([group_plan.Before(group="g", topic="t", partition=0, offset=4)], 0),
