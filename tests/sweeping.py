@@ -96,6 +96,8 @@ class World:
     plain: Copy = field(default_factory=Copy)
     logs: list[list[Record]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    written: list[Record] = field(default_factory=list)
+    committed: dict[tuple[str, int], int] = field(default_factory=dict)
     request: Request | None = None
     cuts: list[tuple[int, Generation, Generation, dict[PartitionKey, int]]] = field(default_factory=list)
     sweeps: int = 0
@@ -128,7 +130,16 @@ class World:
             value=value,
         )
         self.logs[partition].append(record)
+        self.written.append(record)
         self.ends[partition] += 1
+
+    def consume(self, partition: int, lag: int) -> None:
+        """A consumer group reads on, up to so many records before the end, and commits; the next entry records it."""
+        place = (TOPIC, partition)
+        self.committed[place] = max(self.committed.get(place, 0), self.ends[partition] - lag)
+
+    def _groups(self) -> dict[str, dict[tuple[str, int], int]]:
+        return {"g": dict(self.committed)} if self.committed else {}
 
     def clean(self, partition: int, tombstones: bool) -> None:
         """The broker's cleaner passes."""
@@ -149,7 +160,7 @@ class World:
                 end = max(position, self.ends[partition] - lag)
                 ends[TOPIC, partition] = end
                 batch += [record for record in self.logs[partition] if position <= record.offset < end]
-            backup.commit(batch, ends=ends, journal=journal)
+            backup.commit(batch, ends=ends, journal=journal, groups=self._groups())
             copy.remember(number)
 
     def turn(self) -> None:
@@ -164,7 +175,9 @@ class World:
             copy.backups.append(backup)
             copy.pasts.append([])
             ends = {(TOPIC, partition): end for partition, end in enumerate(self.ends)}
-            backup.commit([record for log in self.logs for record in log], base_end=ends, ends=ends)
+            backup.commit(
+                [record for log in self.logs for record in log], base_end=ends, ends=ends, groups=self._groups()
+            )
             backup.complete()
             copy.remember(number)
 
@@ -311,13 +324,13 @@ class World:
         for number in range(len(swept)):
             for mine, other in zip(self.swept.pasts[number], self.plain.pasts[number], strict=True):
                 if mine.seq >= swept[number].horizon_seq:
-                    found = self._latest(self.swept, [with_objects_of(mine, swept[number])])
-                    wanted = self._latest(self.plain, [with_objects_of(other, plain[number])])
+                    found = self._restored(self.swept, [with_objects_of(mine, swept[number])])
+                    wanted = self._restored(self.plain, [with_objects_of(other, plain[number])])
                     assert found == wanted, f"generation {number + 1} as of entry {mine.seq}"
         for size in range(1, len(swept) + 1):
             for some in itertools.combinations(range(len(swept)), size):
-                found = self._latest(self.swept, [swept[number] for number in some])
-                wanted = self._latest(self.plain, [plain[number] for number in some])
+                found = self._restored(self.swept, [swept[number] for number in some])
+                wanted = self._restored(self.plain, [plain[number] for number in some])
                 assert found == wanted, f"generations {[number + 1 for number in some]} together"
         for number, mine, other, cut in self.cuts:
             found = _latest_of(self._rows(self.swept, select_cut(mine, cut)))
@@ -341,8 +354,14 @@ class World:
         found = [it for check in checks for it in check_object(check, store.get(check.item.key), store.keys).findings]
         assert [*found, *check_state(swept)] == []
 
-    def _latest(self, copy: Copy, states: list[Generation]) -> Latest:
-        return _latest_of(self._rows(copy, select(states)))
+    def _restored(self, copy: Copy, states: list[Generation]) -> tuple[Latest, Latest]:
+        """Return the latest record of each key, and what the group comes to that goes on where it was recorded."""
+        rows = list(self._rows(copy, select(states)))
+        seen = max(states, key=lambda state: (state.at, state.number)).groups.get("g", {})
+        committed = {key.partition: item.offset for key, item in seen.items()}
+        before = [row for row in self.written if row.offset < committed.get(row.partition, 0)]
+        after = [row for row in rows if row.offset >= committed.get(row.partition, 0)]
+        return _latest_of(rows), _latest_of([*before, *after])
 
     def _rows(self, copy: Copy, selection: Selection) -> Iterator[Record]:
         reader = ObjectReader(copy.store)
@@ -375,6 +394,7 @@ _BURST = st.tuples(
 )
 _READ = st.tuples(st.just("read"), _NUMBER, st.sampled_from([0, 0, 0, 1, 3]), st.sampled_from([False, False, True]))
 _OTHER = st.one_of(
+    st.tuples(st.just("consume"), _PARTITION, st.sampled_from([0, 0, 1, 3])),
     st.tuples(st.just("clean"), _PARTITION, st.booleans()),
     st.just(("turn",)),
     st.just(("turn",)),
