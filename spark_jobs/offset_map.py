@@ -14,6 +14,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from backup_avro import layout
@@ -53,9 +54,8 @@ class Row(NamedTuple):
         return self.last - self.first + 1 == self.records
 
     @classmethod
-    def of(cls, runs: Sequence[tuple[int, int]], *, partition: int, target: int, base: int = 0) -> Row:
-        """Return the row of records with the offsets of at least one run (first, last), ascending."""
-        records = sum(last - first + 1 for first, last in runs)
+    def of(cls, runs: Sequence[tuple[int, int]], *, partition: int, target: int, records: int, base: int = 0) -> Row:
+        """Return the row of `records` records, which have the offsets of at least one run (first, last), ascending."""
         digest = digest_of(runs) if len(runs) > 1 else None
         return cls(partition, runs[0][0], runs[-1][1], target, base, records, digest)
 
@@ -78,7 +78,7 @@ def stretches(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 def digest_of(runs: Sequence[tuple[int, int]]) -> int:
     """Return 63 bits of a hash of the offsets in these runs."""
-    data = b"".join(struct.pack("<qq", *run) for run in runs)
+    data = struct.pack(f"<{2 * len(runs)}q", *chain.from_iterable(runs))
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
 

@@ -319,7 +319,11 @@ class _Run:
 
     def _refuse_unless_ordered(self, merged: Collection[str]) -> None:
         """Raise RefusedError if a merge by timestamp would not give the order of timestamps. `merged`: topic ids."""
-        topics = {topic.source.topic_id: topic for topic in self._plan.topics if topic.source.topic_id in merged}
+        topics = {
+            topic.source.topic_id: topic
+            for topic in self._plan.topics
+            if topic.source.topic_id in merged and sum(bool(item.slices) for item in topic.partitions) > 1
+        }
         if not topics:
             return
         tasks = self._survey_tasks(topics.values())

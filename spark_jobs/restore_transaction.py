@@ -68,8 +68,9 @@ def _rows(origins: Iterable[tuple[int, int]], target: int) -> list[Row]:
     rows: list[Row] = []
     for partition, items in groupby(origins, key=itemgetter(0)):
         base = rows[-1].end if rows else 0
-        runs = stretches(offset for _, offset in items)
-        rows.append(Row.of(runs, partition=partition, target=target, base=base))
+        offsets = [offset for _, offset in items]
+        runs = stretches(offsets)
+        rows.append(Row.of(runs, partition=partition, target=target, records=len(offsets), base=base))
     return rows
 
 
@@ -129,7 +130,7 @@ class Transaction:
         ):
             last = batch.last_offset
             if chunk.origins is None:
-                rows = [Row.of(batch.runs, partition=source, target=chunk.target)]
+                rows = [Row.of(batch.runs, partition=source, target=chunk.target, records=batch.records)]
             else:
                 rows = _rows(chunk.origins[batch.first_offset : last + 1], chunk.target)
             for row in rows:

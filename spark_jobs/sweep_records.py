@@ -293,6 +293,7 @@ class _Pass:
     def _look(self, index: int) -> None:
         found, piece = self._found, self._task.pieces[index]
         masks, name, size, going = found.masks[index], piece.item.key, 0, 0
+        newest, horizon, settled, met = self._newest, self._task.horizon, self._task.settled, found.waiting.met
         for number, body, count in self._source.backwards(piece):
             if not masks:
                 masks += [0] * (number + 1)
@@ -300,17 +301,17 @@ class _Pass:
             # The digits of the mask: its highest bit is the last record.
             goes = bytearray(f"{masks[number]:0{count}b}", "ascii")
             for digit, span in enumerate(_newest_first(body, count)):
-                if span[2] >= self._task.horizon or span[5] < 0:
+                if span[2] >= horizon or span[5] < 0:
                     continue
                 key = remembered(body[span[6] : span[7]])
                 if self._partial and not self._looks_at(key):
                     continue
-                if key in self._newest:
+                if key in newest:
                     if goes[digit] != _GOES:
                         goes[digit] = _GOES
                         going += span[12] - span[1]
-                    found.waiting.met(key, name)
-                elif self._remember(key) and span[8] < 0 and span[2] < self._task.settled and piece.movable:
+                    met(key, name)
+                elif self._remember(key) and span[8] < 0 and span[2] < settled and piece.movable:
                     if len(found.waiting) < self._task.rules.most_tombstones:
                         place = count - 1 - digit
                         found.waiting.add(key, piece=index, block=number, place=place, size=span[12] - span[1])
@@ -336,7 +337,7 @@ class _Pass:
             self._high -= (self._high - self._low) // 2
             self._partial = True
             later = {other for other in self._newest if not self._looks_at(other)}
-            self._newest -= later
+            self._newest -= later  # in place: the loop over records holds this very set
             self._found.waiting.drop(later)
             if not self._looks_at(key):
                 return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from test_restore import Case
 
 from backup_avro.errors import ExitCode
@@ -19,6 +19,7 @@ from spark_jobs.restore_plan import Naming
 from spark_jobs.restore_task import Pace
 
 if TYPE_CHECKING:
+    from conftest import TopicMaker
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -153,6 +154,30 @@ def test_a_group_with_members_is_refused(case: Case, topic_name: str, capsys: py
         assert _groups(case, capsys, "--restore", report.id, "--execute")[0] == ExitCode.REFUSED
     finally:
         consumer.close()
+
+
+def test_groups_after_an_append_are_refused(
+    case: Case, topic_name: str, make_topic: TopicMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A group that has read 3 of the 10 records that were there would pass over the others."""
+    backup = Backup.claim(case.store, topics=[TopicSpec(topic_name)])
+    group = f"{topic_name}.g"
+    backup.commit(records(topic_name, 0, range(20)), groups={group: {(topic_name, 0): 20}})
+    backup.complete()
+    target = make_topic(partitions=1)
+    producer = Producer({"bootstrap.servers": case.kafka.bootstrap})
+    for number in range(10):
+        producer.produce(target, key=b"theirs-%d" % number, value=b"x")
+    assert producer.flush(30) == 0
+    consumer = _consumer(case.kafka, group)
+    try:
+        consumer.commit(offsets=[TopicPartition(target, 0, 3)], asynchronous=False)
+    finally:
+        consumer.close()
+    report = case.restore(Options(naming=Naming(only=target), append=True))
+    assert report.mismatches == ()
+    assert _groups(case, capsys, "--restore", report.id, "--execute")[0] == ExitCode.REFUSED
+    assert _committed(case.kafka, group, target, 0) == [3]
 
 
 def test_a_target_that_is_gone_is_refused(case: Case, topic_name: str, capsys: pytest.CaptureFixture[str]) -> None:

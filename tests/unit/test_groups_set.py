@@ -361,7 +361,7 @@ def _replanned(*rows: Row, now: Sequence[int], append: bool | None = False, star
 
 def test_as_many_records_are_not_the_same_records() -> None:
     """Offsets 0, 2 and 3 were restored; the backup has 0, 1 and 3 now: the record at 2 is not passed over."""
-    row = Row.of([(0, 0), (2, 3)], partition=0, target=0)
+    row = Row.of([(0, 0), (2, 3)], partition=0, target=0, records=3)
     assert _replanned(row, now=[0, 2, 3]) == {"two": 1, "three": 2}
     assert _replanned(row, now=[0, 1, 3]) == {"two": 0, "three": 0}
 
