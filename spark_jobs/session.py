@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
 
 from backup_avro.errors import ConfigError, PermanentError, TandemError
 
@@ -42,6 +45,22 @@ _LOST: Final = (
 _LOST_REMEDY: Final = (
     "give Spark more memory, or run fewer tasks at once (--master 'local[1,4]'); --debug shows the whole story"
 )
+#: Spark's ports answer only clients with the session's secret, and encrypt; files that Spark spills are encrypted; the
+#: web page, which has no login, is off.
+_PRIVATE: Final = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+    "spark.ui.enabled": "false",
+}
+_SECRET: Final = "spark.authenticate.secret"  # noqa: S105 (a property's name)
+#: Masters for which Spark itself makes a secret for each session.
+_MAKES_SECRET: Final = re.compile(r"local(\[.*)?|yarn|k8s://.*")
+_PRIVATE_REMEDY: Final = (
+    "remove these properties from spark-defaults.conf and from --conf of spark-submit; a standalone cluster needs "
+    "spark.authenticate and spark.authenticate.secret on master, workers and driver: docs/security.md"
+)
+_LOG = structlog.get_logger()
 _JAVA_REMEDY: Final = "install Java 17 or newer and put `java` on the PATH, or set JAVA_HOME"
 
 
@@ -71,9 +90,37 @@ def settings(master: str) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-            "spark.ui.enabled": "false",
         }
     return chosen
+
+
+def private_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that keep a session private and that are not among `given`, the user's own.
+
+    A standalone master authenticates only with the secret that it shares with its workers, so without that in `given`
+    authentication stays as it is.
+    """
+    chosen = dict(_PRIVATE)
+    if master.startswith("local-cluster["):
+        chosen[_SECRET] = secrets.token_hex(32)
+    elif _MAKES_SECRET.fullmatch(master) is None and _SECRET not in given:
+        del chosen["spark.authenticate"]
+    chosen |= given
+    if "spark.network.crypto.enabled" not in given and not _is_on(chosen, "spark.authenticate"):
+        del chosen["spark.network.crypto.enabled"]  # Spark does not start with encryption alone
+    return {key: value for key, value in chosen.items() if key not in given}
+
+
+def open_settings(conf: Mapping[str, str]) -> list[str]:
+    """Return the properties that let other users read what a session with `conf` does, as `key=value`. Pure."""
+    left = [f"{key}=false" for key, value in _PRIVATE.items() if value == "true" and not _is_on(conf, key)]
+    if _is_on({"spark.ui.enabled": "true", **conf}, "spark.ui.enabled") and not conf.get("spark.ui.filters"):
+        left.append("spark.ui.enabled=true")  # without a filter that asks for a login
+    return left
+
+
+def _is_on(conf: Mapping[str, str], key: str) -> bool:
+    return conf.get(key, "false").strip().lower() == "true"
 
 
 def build_session(
@@ -95,21 +142,41 @@ def build_session(
         # PySpark's test tools, which it loads along, warn of pandas 3. Nothing here uses pandas.
         warnings.simplefilter("ignore", FutureWarning)
         try:
+            from pyspark.conf import SparkConf  # noqa: PLC0415 (as above)
+            from pyspark.core.context import SparkContext  # noqa: PLC0415 (as above)
             from pyspark.errors import PySparkException  # noqa: PLC0415 (PySpark takes a second to load)
             from pyspark.sql import SparkSession  # noqa: PLC0415 (as above)
         except ImportError as error:
             raise ConfigError("PySpark is not installed", remedy="pip install 'pyspark[sql]>=4.0,<4.4'") from error
-        builder = SparkSession.builder.master(master).appName(name)
-        for key, value in (settings(master) | dict(extra or {})).items():
-            builder = builder.config(key, value)
+        chosen = settings(master) | dict(extra or {})
         try:
-            return builder.getOrCreate()
+            first = SparkConf(loadDefaults=False).setMaster(master).setAppName(name).setAll(list(chosen.items()))
+            # The JVM shows these among its arguments. Once it runs, SparkConf has the user's own properties too.
+            SparkContext._ensure_initialized(conf=first)  # noqa: SLF001 (what a builder does, in two steps)
+            chosen |= private_settings(master, dict(SparkConf().getAll()) | chosen)
+            builder = SparkSession.builder.master(master).appName(name)
+            for key, value in chosen.items():
+                builder = builder.config(key, value)
+            spark = builder.getOrCreate()
         except PySparkException as error:
             raise PermanentError(f"Spark did not start: {error}", remedy=_JAVA_REMEDY) from error
         except Exception as error:
             if "Could not parse Master URL" in str(error):
                 raise ConfigError(f"Spark does not know the master {master!r}", remedy=_MASTER_REMEDY) from error
             raise
+    warn_if_open(spark.sparkContext.getConf().getAll())
+    return spark
+
+
+def warn_if_open(conf: Iterable[tuple[str, str]]) -> None:
+    """Log which properties of a session let other users in, if any do."""
+    found = open_settings(dict(conf))
+    if found:
+        _LOG.warning(
+            "other users can read records and credentials from the Spark session",
+            properties=found,
+            remedy=_PRIVATE_REMEDY,
+        )
 
 
 @contextmanager

@@ -4,4 +4,11 @@ from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="Spark's ports answer everybody",
+        file="spark_jobs/session.py",
+        old='    "spark.authenticate": "true",\n',
+        new='    "spark.authenticate": "false",\n',
+    ),
+)
