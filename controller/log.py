@@ -6,10 +6,12 @@ of the process: which secrets to hide, and what every line carries (pair, instan
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
 import sys
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -78,6 +80,14 @@ def redact(text: str) -> str:
         if secret in text:
             text = text.replace(secret, MASK)
     return text
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return `text` with control characters escaped: what comes from a topic must not steer the terminal."""
+    return "".join(
+        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
 
 
 def bind(**values: object) -> None:
@@ -181,7 +191,7 @@ def _shared() -> list[Processor]:
 
 
 def _console(*, colours: bool) -> list[Processor]:
-    return [_hide, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)]
+    return [_hide, _escape, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=_format_traceback)]
 
 
 def _json() -> list[Processor]:
@@ -213,6 +223,28 @@ def _hidden(key: object, value: object) -> object:
     if isinstance(value, (list, tuple)) and key != "exc_info":
         return [_hidden(None, item) for item in value]
     return value
+
+
+def _escape(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """Escape control characters in texts; the renderer itself escapes those inside lists and mappings."""
+    return {printable(str(key)): _escaped(key, value) for key, value in event.items()}
+
+
+def _escaped(key: object, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return _indented(value) if key == "stack" else printable(value)
+
+
+def _format_traceback(stream: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    stream.write(_indented(text.getvalue()))
+
+
+def _indented(text: str) -> str:
+    """Return lines that can't be taken for events: none begins where a time stands."""
+    return textwrap.indent(printable(redact(text), lines=True), "  ")
 
 
 def _order(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

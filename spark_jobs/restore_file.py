@@ -1,13 +1,16 @@
 """A restore's plan in a file: what was chosen, and on which chain entries it rests. Pure.
 
-The file names no object. The plan is made anew from those chain entries, and must come out with the same hash.
+The file names no object. The plan is made anew from those chain entries, and must come out with the same hash. That
+hash is of records and names only; the file's id is the SHA-256 of everything that the file says.
 It holds keys that `--key` and `--exclude-key` named.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -51,11 +54,25 @@ def encode(plan: RestorePlan, options: Options) -> bytes:
         "merge": options.merge,
         "replication_factor": options.replication_factor,
     }
+    document["sha256"] = _digest(document)
     return json.dumps(document, indent=2, sort_keys=True).encode() + b"\n"
 
 
+def id_of(data: bytes) -> str:
+    """Return the id of a file that `encode` made or `decode` took."""
+    return str(json.loads(data)["sha256"])
+
+
+def _digest(document: Mapping[str, object]) -> str:
+    said = {key: value for key, value in document.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def decode(data: bytes, where: str, *, pair: str) -> Options:
-    """Return the options of the file, which name its plan. ConfigError if it is none, or another pair's."""
+    """Return the options of the file, which name its plan.
+
+    ConfigError if it is none, if it was edited, or if it is another pair's.
+    """
     try:
         options, of_pair = _decode(data, where)
     except (DamagedError, ValueError, TypeError, KeyError, OverflowError) as error:
@@ -69,6 +86,8 @@ def _decode(data: bytes, where: str) -> tuple[Options, str]:
     fields = Fields.of_bytes(data, where)
     if fields.take("kind", str) != _KIND:
         raise ValueError("it is of another kind")
+    if fields.take("sha256", str) != _digest(json.loads(data)):
+        raise ValueError("it was changed after --plan had written it")
     naming = fields.take("naming", dict)
     state = fields.take("state", dict)
     shape = fields.take("shape", dict)

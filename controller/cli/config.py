@@ -25,10 +25,11 @@ def validate(context: typer.Context, config: ConfigOption = None, overrides: Set
     File, environment and overrides together; all problems at once, each with its place and what to do.
     """
     loaded = read(context, config, overrides)
+    from controller.config.loading import open_to_others  # noqa: PLC0415 - `--help` does without
     from sink.source.client_config import for_kafka_python  # noqa: PLC0415 - `--help` does without
 
     for_kafka_python(loaded.config.kafka.reveal())  # knows more of the properties than the model does
-    for warning in loaded.config.warnings():
+    for warning in (*loaded.config.warnings(), *open_to_others(loaded)):
         output.warn(warning)
     instance = loaded.config.instance
     who = f"instance {instance}" if instance else "no instance: enough for all but `tandem run`"

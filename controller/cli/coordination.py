@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller import log
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption, load
 from controller.cli.durations import span
@@ -129,7 +130,7 @@ def _show(letter: Letter, form: OutputFormat, *, all_pairs: bool) -> None:
         fields = {output.camel(name): getattr(letter.message, name) for name in names}
         body["message"] = fields | {"at": moment(letter.message.at)}
     line = f"{_at(at)}  {letter.offset:>8}  {_text(letter, all_pairs=all_pairs)}"
-    output.show(kind="CoordinationMessage", body=body, output=form, tables=[output.printable(line)], stream=True)
+    output.show(kind="CoordinationMessage", body=body, output=form, tables=[log.printable(line)], stream=True)
 
 
 def _text(letter: Letter, *, all_pairs: bool) -> str:

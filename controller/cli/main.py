@@ -262,7 +262,7 @@ def _lacking(what: Scarcity) -> int:
 
 def _trace(*, debug: bool) -> None:
     if debug:
-        sys.stderr.write(log.redact(traceback.format_exc()))
+        sys.stderr.write(log.printable(log.redact(traceback.format_exc()), lines=True))
 
 
 def _abandon_stdout() -> int:

@@ -23,6 +23,7 @@ from uuid import UUID
 import typer
 
 from controller import log
+from controller.log import printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -219,14 +220,6 @@ def age(moment: datetime | None, *, now: datetime) -> str:
 def is_fancy(stream: TextIO) -> bool:
     """Whether `stream` is a terminal that may be drawn on."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def printable(text: str, *, lines: bool = False) -> str:
-    """Return `text` with control characters escaped: what comes from a topic must not steer the terminal."""
-    return "".join(
-        char if char.isprintable() or (lines and char == "\n") else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
 
 
 def _painted(text: str, code: str, stream: TextIO) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from backup_avro.errors import ConfigError
 from backup_avro.integers import number_in
 from backup_avro.moments import parse_moment
+from controller.cli import output
 from controller.cli.files import write_whole
 from controller.cli.place import chosen, renames
 from controller.cli.topic_config import settings_in
@@ -168,17 +169,21 @@ def planned(file: Path, given: Options, *, pair: str) -> Options:
         raise ConfigError(
             f"--apply {file}: can't be read: {error.strerror}", remedy="name a file that --plan has written"
         ) from error
-    return replace(restore_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
+    options = replace(restore_file.decode(data, f"--apply {file}", pair=pair), leaves_record=given.leaves_record)
+    output.note(f"plan {restore_file.id_of(data)} from {file}")
+    return options
 
 
 def write_plan(file: Path, plan: RestorePlan, options: Options) -> None:
     """Write a plan to a file that does not exist yet, for its owner only: keys may stand in it."""
     from spark_jobs import restore_file  # noqa: PLC0415 - loaded when the command runs, not for --help
 
+    data = restore_file.encode(plan, options)
     try:
-        write_whole(file, restore_file.encode(plan, options), place=f"--plan {file}", mode=0o600)
+        write_whole(file, data, place=f"--plan {file}", mode=0o600)
     except FileExistsError as error:
         raise ConfigError(f"--plan {file}: {error.strerror}", remedy="name a file that can be made anew") from error
+    output.note(f"plan {restore_file.id_of(data)} is in {file}")
 
 
 def decode_key(option: str, text: str, form: KeyFormat) -> bytes:

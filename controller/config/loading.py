@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -20,6 +22,16 @@ from controller.config.model import FROM_HOSTNAME, Config
 from controller.config.sources import KAFKA, Kind, Origin, Path, Setting, Shape, dotted
 from sink.encryption import key_text
 
+_KEY_FILES: Final = frozenset(
+    {
+        "signing.key_file",
+        "encryption.key_file",
+        "encryption.decrypt_key_files",
+        "kafka.ssl.key.location",
+        "kafka.sasl.oauthbearer.assertion.private.key.file",
+    }
+)
+"""Keys that name files with a private or secret key, which whoever uses it reads."""
 _DEFAULT: Final = Origin(kind=Kind.DEFAULT, place="default")
 _LARGEST_SECRET: Final = 1024 * 1024
 _NAMES_FILES: Final = re.compile(r"(^|[._])(files?|location|bundle)$")
@@ -34,10 +46,15 @@ _NO_PLACE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults."""
+    """A configuration and where its values came from. `origins` is keyed by dotted path and holds no defaults.
+
+    `secret_files` are the files that hold a secret, each with the key that names it; the configuration's own is among
+    them if a secret stands in it.
+    """
 
     config: Config
     origins: Mapping[str, Origin]
+    secret_files: tuple[tuple[str, FilePath], ...] = ()
 
     def origin(self, path: str) -> Origin:
         """Return where the value at the dotted `path` came from."""
@@ -100,7 +117,38 @@ def read(
         remedy = _REMEDY if complete else _NO_PLACE if store_alone else _NO_FILE
         raise _error(list(dict.fromkeys(problems)), remedy=remedy)
     origins = {dotted(setting.path): setting.origin for setting in (shown | merged).values()}
-    return Loaded(config=config, origins=origins)
+    return Loaded(config=config, origins=origins, secret_files=tuple(_secret_files(path, shown.values())))
+
+
+def open_to_others(loaded: Loaded) -> Iterator[str]:
+    """Yield a warning for each file with a secret that any user of the machine can read or write."""
+    for place, file in loaded.secret_files:
+        try:
+            mode = file.stat().st_mode
+        except (OSError, ValueError):
+            continue  # what needs the file says so
+        if mode & (stat.S_IROTH | stat.S_IWOTH):
+            can = " and ".join(word for word, bit in (("read", stat.S_IROTH), ("write", stat.S_IWOTH)) if mode & bit)
+            yield f"{place}: other users can {can} {file}, which holds a secret; run: chmod o= {shlex.quote(str(file))}"
+
+
+def _secret_files(path: FilePath | None, settings: Iterable[Setting]) -> Iterator[tuple[str, FilePath]]:
+    inline = False
+    for setting in settings:
+        key = dotted(setting.path)
+        in_kafka = setting.path[0] == KAFKA
+        secret = is_secret(setting.path[-1]) if in_kafka else sources.keys().get(setting.path) is Shape.SECRET
+        inline = inline or (secret and setting.origin.kind is Kind.FILE)
+        of_secret = key.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
+        if key in _KEY_FILES or of_secret or (in_kafka and is_secret_file(setting.path[-1])):
+            values = setting.value if isinstance(setting.value, tuple) else (setting.value or "",)
+            yield from ((key, FilePath(value)) for value in values if value)
+    if inline and path is not None:
+        yield "configuration", path
+
+
+def _without_suffix(path: Path) -> Path:
+    return (*path[:-1], path[-1].removesuffix("_file"))
 
 
 def _error(problems: list[str], *, remedy: str) -> ConfigError:
@@ -162,7 +210,7 @@ def _read_secret(setting: Setting, merged: dict[Path, Setting], problems: list[s
     """
     *above, last = setting.path
     in_kafka = above == [KAFKA] and is_secret_file(last)
-    in_store = last.endswith("_file") and sources.keys().get((*above, last.removesuffix("_file"))) is Shape.SECRET
+    in_store = last.endswith("_file") and sources.keys().get(_without_suffix(setting.path)) is Shape.SECRET
     if not in_kafka and not in_store:
         return
     target = (*above, last.removesuffix(".file" if in_kafka else "_file"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -30,6 +31,8 @@ _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 """The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
+_BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
+"""What a broker's address has beside its host."""
 _LARGEST_OBJECT: Final = 5 * 1024**3
 _SMALLEST_BATCH: Final = 1024**2
 _LARGEST_BATCH: Final = 1024**3
@@ -274,8 +277,43 @@ def doubts(config: Config) -> Iterator[Problem]:
     signs = config.signing.key_file is not None or config.signing.key_env is not None
     if signs and not (config.signing.trusted or config.signing.trusted_file):
         yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
+    yield from _cleartext(config)
     if config.store.scheme == "file":
         credentials = ("access_key_id", "secret_access_key", "session_token")
         for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):
             if getattr(config.store, name) is not None:
                 yield f"store.{name}", "has no effect on a file:// store"
+
+
+def _cleartext(config: Config) -> Iterator[Problem]:
+    """Yield the settings by which the network can read, or pose as a server."""
+    kafka = config.kafka
+    protocol = str(kafka.get("security.protocol") or "plaintext").upper()
+    servers = str(kafka.get("bootstrap.servers") or "").split(",")
+    near = all(_is_loopback(_BROKER.sub("", server)) for server in servers)
+    if protocol == "SASL_PLAINTEXT" and not near:
+        yield "kafka.security.protocol", "SASL_PLAINTEXT sends login and records in the clear; use SASL_SSL"
+    if protocol.endswith("SSL"):
+        if kafka.get("enable.ssl.certificate.verification") is False:
+            text = "false lets any server pose as a broker; name the CA in ssl.ca.location instead"
+            yield "kafka.enable.ssl.certificate.verification", text
+        if str(kafka.get("ssl.endpoint.identification.algorithm") or "https").lower() == "none":
+            text = "none accepts any host's certificate for a broker's; leave it out"
+            yield "kafka.ssl.endpoint.identification.algorithm", text
+    token_endpoint = kafka.get("sasl.oauthbearer.token.endpoint.url")
+    for path, url, what in (
+        ("store.endpoint_url", config.store.endpoint_url, "records, unless they are encrypted, and session tokens"),
+        ("encryption.aws_kms_endpoint_url", config.encryption.aws_kms_endpoint_url, "data keys"),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", token_endpoint, "the client's secret and tokens"),
+    ):
+        parts = urlsplit(str(url or ""))
+        if parts.scheme.lower() == "http" and not _is_loopback(parts.hostname):
+            yield path, f"http:// sends {what} in the clear; use https://"
+
+
+def _is_loopback(host: str | None) -> bool:
+    """Whether what is sent to `host` stays on this machine; an address, or the one name that always says so."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False

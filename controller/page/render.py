@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from controller import log
-from controller.cli.output import age, duration, printable, size
+from controller.cli.output import age, duration, size
 from controller.overview import GenerationStatus
 from controller.page.content import FEW, Content, heard
 
@@ -91,7 +91,7 @@ def _template() -> jinja2.Template:
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever the template prints)
     """Show control characters, which could reorder or hide text, as escapes; keep secrets out."""
-    return printable(log.redact(value)) if type(value) is str else value
+    return log.printable(log.redact(value)) if type(value) is str else value
 
 
 def _marked(text: str) -> Markup:

@@ -285,6 +285,53 @@ def test_what_is_probably_not_meant_is_a_warning(tmp_path: Path, text: str, warn
     assert any(line.startswith(warning) for line in load(write(tmp_path, BASE + text + "\n"), {}).warnings())
 
 
+@pytest.mark.parametrize(
+    ("kafka", "store", "warned"),
+    [
+        ("security.protocol: SASL_PLAINTEXT", "", ["kafka.security.protocol: SASL_PLAINTEXT sends login and records"]),
+        (
+            "security.protocol: sasl_plaintext\n  bootstrap.servers: 'localhost:1, [::1]:1,127.0.0.2,PLAINTEXT://127.0.0.1:1'",
+            "",
+            [],
+        ),
+        ("security.protocol: PLAINTEXT", "", []),
+        ("security.protocol: SASL_SSL\n  sasl.username: x", "endpoint_url: https://s3", []),
+        (
+            (
+                "security.protocol: ssl\n  enable.ssl.certificate.verification: false\n"
+                "  ssl.endpoint.identification.algorithm: none"
+            ),
+            "",
+            ["kafka.enable.ssl.certificate.verification: false", "kafka.ssl.endpoint.identification.algorithm: none"],
+        ),
+        ("", "endpoint_url: http://s3.local:9000", ["store.endpoint_url: http:// sends records"]),
+        ("", "endpoint_url: http://127.0.0.1:9000", []),
+        (
+            "sasl.oauthbearer.token.endpoint.url: http://idp/token\n  security.protocol: SASL_SSL",
+            "",
+            ["kafka.sasl.oauthbearer.token.endpoint.url: http:// sends the client's secret"],
+        ),
+    ],
+)
+def test_what_the_network_can_read_is_a_warning(tmp_path: Path, kafka: str, store: str, warned: list[str]) -> None:
+    """Cleartext and unverified servers are named, but for what stays on this machine; no secret is in a warning."""
+    servers = "" if "bootstrap" in kafka else "  bootstrap.servers: broker:9092\n"
+    text = BASE.replace("  bootstrap.servers: localhost:9092\n", f"{servers}  {kafka}\n")
+    found = load(write(tmp_path, text + (f"  {store}\n" if store else "")), {}).warnings()
+    assert len(found) == len(warned)
+    assert all(line.startswith(start) for line, start in zip(found, warned, strict=True))
+    assert "secret" not in " ".join(found).replace("client's secret", "")
+
+
+def test_a_kms_in_the_clear_is_a_warning(tmp_path: Path) -> None:
+    """Data keys come from there."""
+    arn = "arn:aws:kms:eu-west-1:111122223333:key/11111111-2222-3333-4444-555555555555"
+    text = f"{BASE}encryption:\n  aws_kms_endpoint_url: http://kms:80\n  aws_kms_key_arn: {arn}\n"
+    assert load(write(tmp_path, text), {}).warnings() == (
+        "encryption.aws_kms_endpoint_url: http:// sends data keys in the clear; use https://",
+    )
+
+
 def test_s3_settings_beside_a_file_store_are_a_warning(tmp_path: Path) -> None:
     """They do nothing there, which somebody may not expect."""
     text = BASE.replace("root: s3://bucket/prefix", "root: file:///tmp/x\n  region: eu-central-1")

@@ -73,6 +73,44 @@ def test_secrets_are_masked_in_every_form(form: str, path: Path, capsys: pytest.
     assert "localhost:9092" in captured.out
 
 
+def test_files_with_secrets_that_others_can_read(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each that any user can read or write is named, with its key and the remedy; a group may read, as in pods."""
+    folder = path.parent
+    key = folder / "a key"
+    key.write_text("x")
+    path.write_text(
+        f"""\
+pair: airports
+topics: {{include: [airports]}}
+kafka:
+  bootstrap.servers: localhost:9092
+  security.protocol: SASL_SSL
+  sasl.mechanism: PLAIN
+  sasl.username: x
+  sasl.password.file: {folder}/secret
+  ssl.key.location: {folder}/gone
+  ssl.certificate.location: {folder}/gone
+store: {{root: s3://bucket/prefix, access_key_id: x, secret_access_key: {CANARY}}}
+signing: {{key_file: '{key}', trusted_file: {folder}/trusted}}
+"""
+    )
+    for file, mode in ((path, 0o644), (folder / "secret", 0o646), (key, 0o604)):
+        file.chmod(mode)
+    (folder / "trusted").write_text("")
+    assert run(["config", "validate", "-c", str(path)]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "other users" in line]
+    can, holds = "other users can", "which holds a secret; run: chmod o="
+    assert told == [
+        f"warning: kafka.sasl.password.file: {can} read and write {folder}/secret, {holds} {folder}/secret",
+        f"warning: signing.key_file: {can} read {key}, {holds} '{key}'",
+        f"warning: configuration: {can} read {path}, {holds} {path}",
+    ]
+    for file in (path, folder / "secret", key):
+        file.chmod(0o640)
+    assert run(["config", "validate", "-c", str(path)]) == 0
+    assert "other users" not in capsys.readouterr().err
+
+
 def test_shown_documents_say_what_they_are_and_where_values_came_from(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

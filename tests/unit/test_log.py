@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -332,3 +333,24 @@ def test_retries_of_the_store_are_counted() -> None:
     finally:
         stamina.instrumentation.set_on_retry_hooks(before)
     assert len(counted) == 2
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_names_from_others_do_not_steer_the_terminal(stream: type[io.StringIO]) -> None:
+    """No part of a line brings escapes, lines of its own, or reversed text from a broker, a store or a peer."""
+    evil = "x\x1b]0;owned\x07\x1b[2J\r\n2026-01-01 [info] all is well\u202e\x9b31m"
+    out = stream()
+    log.configure(fmt="console", stream=out)
+    log.bind(pair=evil)
+    structlog.get_logger("controller").warning(evil, topic=evil, names=[evil], of={evil: evil}, **{evil: 1})
+    logging.getLogger("kafka").error("from a vendor: %s", evil)
+    try:
+        _fail(evil)
+    except ValueError as error:
+        error.args = (evil,)
+        structlog.get_logger("controller").exception("failed", stack_info=True)
+    text = re.sub(r"\x1b\[[0-9;]{1,4}m", "", out.getvalue())  # the renderer's own colours
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert text.count("\\x1b]0;owned") >= 9
+    stamped = [line for line in text.split("\n") if line.startswith("20")]
+    assert [line.split()[1] for line in stamped] == ["[warning", "[error", "[error"]

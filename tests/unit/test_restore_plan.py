@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -342,6 +343,16 @@ def test_a_plan_in_a_file(store: ObjectStore) -> None:
     for wrong in (b"", b"{}", data.replace(b'"kind"', b'"kinds"'), data.replace(b'"latest"', b'"last"')):
         with pytest.raises(ConfigError, match="is no plan"):
             restore_file.decode(wrong, "here", pair=PAIR)
+    assert restore_file.id_of(data) == json.loads(data)["sha256"]
+    for key, value in json.loads(data).items():
+        for edited in ({"y": 1}, [["x", "y"]], "x", 9, None, not value):
+            changed = json.dumps({**json.loads(data), key: edited}).encode()
+            if json.loads(changed) != json.loads(data):
+                with pytest.raises(ConfigError):
+                    restore_file.decode(changed, "here", pair=PAIR)
+    changed = data.replace(b'"bytes_per_second": 7', b'"bytes_per_second": 8')
+    with pytest.raises(ConfigError, match="it was changed after --plan had written it"):
+        restore_file.decode(changed, "here", pair=PAIR)
 
 
 def test_names_by_pattern() -> None:
