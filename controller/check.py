@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
+from backup_avro.errors import TandemError
 from backup_avro.outcome import Outcome, OutcomeKind
 from controller.cli.output import duration
 from controller.key_use import KeySight
@@ -92,11 +93,16 @@ class Report:
 
 
 def check(
-    found: Overview, ran: Mapping[OutcomeKind, Outcome | None], limits: Limits, *, keys: KeySight | None = None
+    found: Overview,
+    ran: Mapping[OutcomeKind, Outcome | None],
+    limits: Limits,
+    *,
+    keys: KeySight | None = None,
+    unwritable: TandemError | None = None,
 ) -> Report:
     """Return what is to be reported of one look. `ran` are the last verification and the last drill.
 
-    Without `keys` nobody asks whether what is encrypted could be opened.
+    Without `keys` nobody asks whether what is encrypted could be opened. `unwritable` is the store's answer to a put.
     """
     figures = tuple(_figures(found, ran, limits))
     findings = [
@@ -105,6 +111,7 @@ def check(
         *_exceeded(figures, found),
         *_runs(found.at, ran, limits),
         *_keys(keys),
+        *_unwritable(unwritable),
     ]
     findings.sort(key=lambda one: _BY_WEIGHT.index(one.severity))
     return Report(
@@ -115,10 +122,10 @@ def check(
     )
 
 
-def connections(seen: Sight, keys: KeySight | None = None) -> Report:
+def connections(seen: Sight, keys: KeySight | None = None, *, unwritable: TandemError | None = None) -> Report:
     """Return whether all that an instance needs answers, however the backup stands. The store has answered."""
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
-    findings += [replace(one, severity=Severity.CRITICAL) for one in _keys(keys)]
+    findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
     topics = {} if seen.brokers is None else seen.brokers.guarded.topics
     partitions = sum(count for _, count in topics.values())
     return Report(
@@ -174,6 +181,17 @@ def _keys(keys: KeySight | None) -> Iterator[Finding]:
             fault=None,
             message=message,
             remedy="name the key in the `encryption` section; `tandem keys` shows which are needed",
+        )
+
+
+def _unwritable(error: TandemError | None) -> Iterator[Finding]:
+    """What is full for this process is full for an instance, too; where only it may not write, that is to be seen."""
+    if error is not None:
+        yield Finding(
+            severity=Severity.WARNING,
+            fault=None,
+            message=f"the store can't be written from here: {error.args[0]}",
+            remedy=error.remedy or "see whether the instances can write to it",
         )
 
 

@@ -6,7 +6,7 @@ It is no more than a shortcut to a plan. Whoever reads records checks each file 
 from __future__ import annotations
 
 import json
-import os
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -51,9 +51,9 @@ def load(path: Path, *, root: str, empty_as_null: bool) -> dict[str, File]:
 
 def save(path: Path, files: Iterable[File], *, root: str, empty_as_null: bool) -> None:
     """Write what is known of files of which nothing is wrong, in the place of what was there. Raises ConfigError."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with beside.open("w", encoding="utf-8") as out:
+        with beside.open("x", encoding="utf-8") as out:
             out.write(json.dumps(_head(root, empty_as_null=empty_as_null)) + "\n")
             for file in files:
                 if not file.findings:

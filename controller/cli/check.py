@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from backup_avro.errors import ConfigError, TimedOutError
+from backup_avro.errors import ConfigError, TandemError, TimedOutError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.config import Config
     from controller.key_use import KeySight
     from controller.sighting import Sight
+    from sink.object_store import ObjectStore
 
 _BOTH: Final = ("warning", "critical")
 # The share of --timeout that brokers have: after it there is time to read the last results, and to say so.
@@ -87,6 +88,9 @@ def check(
     also a store that does not answer, and a wrong command line. The store is enough; brokers that can be reached add
     the lag and what is known of the instances, and those that can't cost nothing but a limit on the lag.
 
+    A store that is a folder is tried with a small object, which is deleted again; one that is full or can't be written
+    is a WARNING, with --connections CRITICAL.
+
     --connections is for after an installation: CRITICAL if the store, a key, the brokers, the coordination topic or a
     guarded topic does not answer or is not there, however far the first backup is.
 
@@ -117,13 +121,17 @@ def check(
     brokers_s = None if timeout is None else _BROKERS * timeout
     asked = Errand(lambda: _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s), name="check")
     try:
-        seen, keys, ran = asked.result(timeout)
+        seen, keys, ran, unwritable = asked.result(timeout)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
-    report = rules.connections(seen, keys) if connections else rules.check(overview(seen), ran, limits, keys=keys)
+    report = (
+        rules.connections(seen, keys, unwritable=unwritable)
+        if connections
+        else rules.check(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
+    )
     if output_ is OutputFormat.TABLE:
         output.status_line(rules.line(report))
     else:
@@ -149,7 +157,7 @@ def check(
 
 def _ask(
     settings: Config, root: str | None, *, s3_only: bool, brokers_s: float | None
-) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None]]:
+) -> tuple[Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None]:
     from controller.key_use import look_at_keys  # noqa: PLC0415 - likewise
     from controller.lookout import look  # noqa: PLC0415 - likewise
     from sink.chain import outcomes  # noqa: PLC0415 - likewise
@@ -159,9 +167,26 @@ def _ask(
     try:
         sight = look(settings, store, s3_only=s3_only, brokers_s=brokers_s)
         keys = look_at_keys(keys_of(store), sight.generations)
-        return sight, keys, outcomes.latest_of_each(store, settings.pair)
+        return sight, keys, outcomes.latest_of_each(store, settings.pair), _try_to_write(settings, store)
     finally:
         store.close()
+
+
+def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
+    """Return why a folder takes no object. A bucket is not tried: who checks has the right to read at most."""
+    from sink.object_store.probing import LARGEST_PROBE, probe_key  # noqa: PLC0415 - likewise
+
+    if settings.store.scheme != "file":
+        return None
+    key = probe_key("")
+    try:
+        try:
+            store.put_if_absent(key, bytes(LARGEST_PROBE))
+        finally:
+            store.delete([key])
+    except TandemError as error:
+        return error
+    return None
 
 
 def _limits(

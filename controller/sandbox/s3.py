@@ -82,8 +82,9 @@ class S3Server(LocalServer):
             ]
         }
         path = self.folder / "identities.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(identities, indent=2), encoding="utf-8")
+        path.unlink(missing_ok=True)  # nobody else's file, and no link, is filled with the key
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(identities, file, indent=2)
 
     def _command(self) -> list[str]:
         flags = {

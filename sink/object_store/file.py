@@ -96,13 +96,19 @@ class FileStore:
         path = self._path(check_key(key))
         with self._errors("get", key):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                # A pipe without a writer would hold the reader for ever.
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             except (FileNotFoundError, NotADirectoryError):
                 raise self._missing(key) from None
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    self._require_file(stat.S_IFSOCK, key)
+                raise
             try:
                 status = os.fstat(descriptor)
-                if not stat.S_ISREG(status.st_mode):
+                if stat.S_ISDIR(status.st_mode):
                     raise self._missing(key)
+                self._require_file(status.st_mode, key)
                 check_size(key, min(status.st_size, status.st_size if end is None else end) - start, most)
                 with os.fdopen(descriptor, "rb", closefd=False) as file:
                     file.seek(start)
@@ -221,6 +227,7 @@ class FileStore:
             raise self._clash(key) from None
         if stat.S_ISDIR(mode):
             raise self._clash(key)
+        self._require_file(mode, key)
         return True
 
     def _create_temporary(self, key: str) -> tuple[Path, int]:
@@ -365,6 +372,13 @@ class FileStore:
         if not found:
             raise StoreMissingError(
                 f"{self._url}: the folder does not exist", remedy=f"mount it, or make it: mkdir -p {self._root}"
+            )
+
+    def _require_file(self, mode: int, key: str) -> None:
+        """Raise StoreUnfitError for a pipe, a socket, a device or a link: nothing is read or written there."""
+        if not stat.S_ISREG(mode):
+            raise StoreUnfitError(
+                f"{self._url}: {key!r} is no regular file", remedy="find out what made it, and take it out of the store"
             )
 
     def _missing(self, key: str) -> TandemError:

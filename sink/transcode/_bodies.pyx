@@ -630,6 +630,8 @@ def spans(bytes data, size_t start, int64_t most, bytes head):
     cdef Span span
     cdef list found = []
     wanted.data, wanted.size = head, len(head)
+    if start > <size_t>len(data):
+        return None
     while most > 0:
         after = read(record, end, &wanted, &span)
         if after == NULL:

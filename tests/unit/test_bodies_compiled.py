@@ -114,6 +114,15 @@ def test_damaged_and_hostile_bytes(seed: int) -> None:
         same(bodies.twisted(rng, pool))
 
 
+def test_spans_beyond_a_body_are_none() -> None:
+    """A place behind the last byte is refused before anything is read there."""
+    body = whole([])
+    assert _bodies.spans(body, len(body), 0, HEAD) == ([], len(body))
+    for beyond in (1, 1 << 20, 1 << 47, (1 << 64) - 1 - len(body)):
+        assert _bodies.spans(body, len(body) + beyond, 1, HEAD) is None
+        assert _bodies.spans(body, len(body) + beyond, 0, HEAD) is None
+
+
 def test_spans_come_some_at_a_time() -> None:
     """At the borders nothing is missing and nothing comes twice; what is wrong is told in the same words."""
     records = [Record(topic=TOPIC, partition=PARTITION, offset=n, key=b"%d" % n, value=None) for n in range(9000)]

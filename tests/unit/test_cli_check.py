@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -183,6 +184,29 @@ def test_connections_on_the_command_line(store: ObjectStore, config: str, capsys
     for other in (("--s3-only",), ("--lag-warning", "5")):
         assert run(["check", "-c", config, "--connections", *other]) == 3
         assert "--connections goes without --s3-only and limits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_folder_that_takes_nothing_is_told(
+    number: int, store: ObjectStore, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filled or read-only: a WARNING, with --connections CRITICAL; where it can be written, no object stays of it."""
+    completed(store)
+    before = [info.key for info in store.list("")]
+    assert run(["check", "-c", config, "--s3-only"]) == 0
+    assert [info.key for info in store.list("")] == before
+    capsys.readouterr()
+
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert run(["check", "-c", config, "--s3-only", "-o", "json"]) == 1
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert os.strerror(number) in finding["message"]
+    assert finding["remedy"]
+    assert run(["check", "-c", config, "--connections"]) == 2
+    assert os.strerror(number) in capsys.readouterr().out
 
 
 def test_nothing_to_restore_is_critical_and_told_once(store: ObjectStore) -> None:

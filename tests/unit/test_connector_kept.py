@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from old_files import avro, put, rows, sink_key
 from backup_avro.connector import Reading
 from backup_avro.errors import ConfigError, DamagedError
 from sink.object_store import StoreSettings, StoreTransientError
-from spark_jobs import connector
+from spark_jobs import connector, connector_index
 from spark_jobs.connector import ConnectorReader
 from spark_jobs.read import StoreAddress
 from spark_jobs.restore_choice import Options, plan_of
@@ -146,3 +147,13 @@ def test_a_line_that_no_file_can_have_is_damage(root: Path, tmp_path: Path, at: 
     with pytest.raises(ConfigError, match=f"{index} is damaged") as caught:
         planned(root, index)
     assert caught.value.remedy == "remove it: the files are read again"
+
+
+def test_a_file_beside_the_index_is_left_alone(tmp_path: Path) -> None:
+    """No name that can be foretold is written through: a link there would have another file overwritten."""
+    path, victim = tmp_path / "index", tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / f"index.{os.getpid()}").symlink_to(victim)
+    connector_index.save(path, [], root="s3://bucket", empty_as_null=False)
+    assert connector_index.load(path, root="s3://bucket", empty_as_null=False) == {}
+    assert victim.read_text() == "mine"

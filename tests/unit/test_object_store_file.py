@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -360,3 +362,31 @@ def test_a_vanished_root_is_not_an_empty_store(store: FileStore, tmp_path: Path)
     with pytest.raises(TandemError, match="does not exist"):
         store.head("a")
     assert not tmp_path.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_what_is_no_file_holds_nobody_up(store: FileStore, tmp_path: Path, kind: str) -> None:
+    """A pipe has no end that a reader could come to: reads and puts name it at once, and listings leave it out."""
+    store.put_if_absent("a/b", b"x")
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "a" / "c")
+    else:
+        with socket.socket(socket.AF_UNIX) as server, contextlib.chdir(tmp_path / "a"):
+            server.bind("c")
+    found: list[str] = []
+
+    def ask() -> None:
+        for request in (store.get, lambda key: store.put_if_absent(key, b"y")):
+            try:
+                request("a/c")
+            except StoreUnfitError as error:
+                found.append(str(error))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(10)
+    assert not asking.is_alive(), "a request waits for the other end of the pipe"
+    assert len(found) == 2
+    assert all("'a/c' is no regular file" in text and "take it out of the store" in text for text in found)
+    assert [info.key for info in store.list("")] == ["a/b"]
+    assert store.head("a/c") is None
