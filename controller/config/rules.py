@@ -16,7 +16,10 @@ from backup_avro import layout
 from backup_avro.integers import number_in
 from controller.config.values import format_duration, format_size
 from sink.encryption.settings import VARIABLE
-from sink.object_store.settings import NOT_YET
+from sink.object_store.base import BadKeyError
+from sink.object_store.keys import check_key
+from sink.object_store.open import folder_of
+from sink.object_store.settings import BUCKET, NOT_YET
 
 if TYPE_CHECKING:
     from controller.config.model import Config
@@ -30,7 +33,6 @@ RESERVED_PREFIX: Final = "_compacted_log_backup_"
 _DRILL: Final = re.compile(r".*\.drill-[0-9a-f]{8}")
 """The scratch topics of `tandem drill`, which may match the pattern that their topic does."""
 _INTERNAL: Final = layout.INTERNAL_TOPICS | {"_tandem_restore_progress"}
-_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}", re.ASCII)
 _BROKER: Final = re.compile(r"^.*://|:[0-9]+\s*$|[\s\[\]]")
 """What a broker's address has beside its host."""
 _LARGEST_OBJECT: Final = 5 * 1024**3
@@ -74,29 +76,51 @@ def topics(
 
 
 def store_root(root: str) -> str:
-    """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path."""
+    """Return the root without trailing slash. Raises ValueError unless it is s3://bucket[/prefix] or file:///path.
+
+    What it returns, `open_store` takes.
+    """
     scheme, separator, rest = root.partition("://")
     if separator and scheme in NOT_YET:
         raise ValueError(f"can't be used: {NOT_YET[scheme]}")
+    if root != root.strip():
+        raise ValueError("begins or ends with a blank; take it out")
     if not separator or scheme not in {"s3", "file"}:
         raise ValueError("is neither s3://bucket/prefix nor file:///absolute/path")
     if "@" in rest.partition("/")[0]:
         raise ValueError("must not hold credentials; use store.access_key_id_file and store.secret_access_key_file")
-    if scheme == "file":
-        if not rest.startswith("/") or not rest.strip("/"):
-            raise ValueError("needs an absolute path: three slashes, as in file:///var/lib/tandem")
-    else:
-        bucket = rest.partition("/")[0]
-        if not bucket:
-            raise ValueError("does not name a bucket; write s3://bucket/prefix")
-        if not _BUCKET.fullmatch(bucket):
-            raise ValueError(f'"{bucket}" is not a bucket\'s name: 2 to 63 letters, digits, ".", "_" and "-"')
-        if re.search(r"[?#]", rest):
-            raise ValueError("must not hold '?' or '#'; write s3://bucket/prefix")
-    path = rest.strip("/") if scheme == "s3" else rest.rstrip("/")
-    if any(segment in {"", ".", ".."} for segment in path.removeprefix("/").split("/")):
+    if re.search(r"[?#]", rest):
+        raise ValueError(
+            f"must not hold '?' or '#'; write {'%3F or %23' if scheme == 'file' else 's3://bucket/prefix'}"
+        )
+    path = rest.rstrip("/")
+    folder = _folder(rest) if scheme == "file" else _prefix(path)
+    if folder and any(segment in {"", ".", ".."} for segment in folder.rstrip("/").removeprefix("/").split("/")):
         raise ValueError("must not hold empty, '.' or '..' path segments")
+    if scheme == "s3" and folder:
+        try:
+            check_key(folder)
+        except BadKeyError as error:
+            raise ValueError(f"has no valid prefix: {error.args[0]}") from None
+    if any(char < " " or char == "\x7f" for char in root):
+        raise ValueError("holds a control character; take it out")
     return f"{scheme}://{path}"
+
+
+def _folder(path: str) -> str:
+    folder = folder_of(path)
+    if folder is None:
+        raise ValueError("needs an absolute path: three slashes, as in file:///var/lib/tandem")
+    return folder
+
+
+def _prefix(path: str) -> str:
+    bucket, _, prefix = path.partition("/")
+    if not bucket:
+        raise ValueError("does not name a bucket; write s3://bucket/prefix")
+    if not BUCKET.fullmatch(bucket):
+        raise ValueError(f'"{bucket}" is not a bucket\'s name: 3 to 255 letters, digits, ".", "_" and "-"')
+    return prefix
 
 
 def endpoint_url(url: str) -> str:
@@ -278,6 +302,9 @@ def doubts(config: Config) -> Iterator[Problem]:
     if signs and not (config.signing.trusted or config.signing.trusted_file):
         yield "signing.trusted", "empty: documents are signed, but nobody checks them with this file"
     yield from _cleartext(config)
+    escape = re.search("%[0-9A-Fa-f]{2}", config.store.root)
+    if escape and config.store.scheme == "s3":
+        yield "store.root", f"{escape[0]} is part of the prefix as it stands: only in file:// is it another character"
     if config.store.scheme == "file":
         credentials = ("access_key_id", "secret_access_key", "session_token")
         for name in ("endpoint_url", "region", "ca_bundle", *credentials, "kms_key_id"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -132,7 +133,7 @@ class Story:
         self._config.write_text(yaml.safe_dump(self._settings(), sort_keys=False))
         for name in ("a", "b"):
             self._start(name)
-        self._tell(f"$ tandem run --config {self._config}    (as a and as b, two processes)")
+        self._tell(f"$ tandem run --config {shlex.quote(str(self._config))}    (as a and as b, two processes)")
         self._wait("generation 1 is COMPLETE", lambda: self._complete(1))
         state = self._generation(1)
         records = sum(item.records for item in state.objects.values())
@@ -238,7 +239,7 @@ class Story:
             )
 
     def _tandem(self, *words: str, quiet: bool = False) -> str:
-        self._tell(f"$ tandem {' '.join(words)}")
+        self._tell(f"$ tandem {shlex.join(words)}")
         # Without a terminal the commands log lines on stderr; they belong to the story's log, not to the story.
         with (self._folder / "commands.log").open("ab") as log:
             done = subprocess.run(  # noqa: S603 (our own command)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -371,7 +372,8 @@ class FileStore:
             ) from error
         if not found:
             raise StoreMissingError(
-                f"{self._url}: the folder does not exist", remedy=f"mount it, or make it: mkdir -p {self._root}"
+                f"{self._url}: the folder does not exist",
+                remedy=f"mount it, or make it: mkdir -p {shlex.quote(str(self._root))}",
             )
 
     def _require_file(self, mode: int, key: str) -> None:

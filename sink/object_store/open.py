@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import unquote, urlsplit
 
 from backup_avro.errors import ConfigError
@@ -10,10 +9,9 @@ from sink.encryption.key_ring import KeyRing
 from sink.object_store.base import BadKeyError, ObjectStore
 from sink.object_store.file import FileStore
 from sink.object_store.keys import check_key
-from sink.object_store.settings import NOT_YET, StoreSettings
+from sink.object_store.settings import BUCKET, NOT_YET, StoreSettings
 from sink.object_store.signed import SignedStore
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _FORMS = "write s3://bucket/prefix or file:///folder"
 
 
@@ -30,6 +28,8 @@ def open_store(url: str, settings: StoreSettings | None = None, *, place: str = 
 def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url") -> ObjectStore:
     """Open what `open_store` opens, without regard to signatures. Raises ConfigError."""
     keys = KeyRing(settings.encryption)
+    if url != url.strip() or any(char < " " or char == "\x7f" for char in url):  # `urlsplit` drops some of them
+        raise ConfigError(f"{place}: a blank at one end, or a control character", remedy=f"take it out; {_FORMS}")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -44,9 +44,9 @@ def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url")
     if parts.query or parts.fragment or "?" in url or "#" in url:
         raise ConfigError(f"{place}: a store URL has no query or fragment", remedy=_FORMS)
     if parts.scheme == "file":
-        return _open_file(url, host=parts.netloc, path=unquote(parts.path), place=place, keys=keys)
+        return _open_file(url, host=parts.netloc, path=parts.path, place=place, keys=keys)
     if parts.scheme == "s3":
-        if port is not None or not _BUCKET.fullmatch(parts.netloc):
+        if port is not None or not BUCKET.fullmatch(parts.netloc):
             raise ConfigError(f"{place}: {url!r} names no valid bucket", remedy=_FORMS)
         prefix = parts.path.removeprefix("/").removesuffix("/")
         try:
@@ -66,6 +66,16 @@ def open_adapter(url: str, settings: StoreSettings, *, place: str = "store url")
 def _open_file(url: str, *, host: str, path: str, place: str, keys: KeyRing) -> ObjectStore:
     if host not in {"", "localhost"}:
         raise ConfigError(f"{place}: {url!r} names a host, {host!r}", remedy="write three slashes: file:///folder")
-    if not path.startswith("/") or not path.strip("/") or "\0" in path:
+    folder = folder_of(path)
+    if folder is None:
         raise ConfigError(f"{place}: {url!r} names no folder", remedy=_FORMS)
-    return FileStore(path, url=url, keys=keys)
+    return FileStore(folder, url=url, keys=keys)
+
+
+def folder_of(path: str) -> str | None:
+    """Return the folder that the path of a `file://` URL names, None if that is none. %20 is a blank, as in any URL."""
+    try:
+        folder = unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        return None
+    return None if not folder.startswith("/") or not folder.strip("/") or "\0" in folder else folder

@@ -55,7 +55,11 @@ _DENIED_CODES = {
     "RequestTimeTooSkewed": "set this host's clock (NTP)",
     "AuthorizationHeaderMalformed": "set region to the bucket's region",
     "PermanentRedirect": "set region and endpoint_url to the bucket's own",
-    "InvalidObjectState": "the object is archived; restore it, and keep such rules off the prefix",
+    "InvalidObjectState": (
+        "the object is in an archive (storage class GLACIER, DEEP_ARCHIVE or an archive tier): bring it back with "
+        "`aws s3api restore-object --restore-request Days=7`, which takes minutes to two days, run this again, and keep "
+        "lifecycle rules and Intelligent-Tiering archives off the prefix"
+    ),
     "ObjectLockConfigurationNotFoundError": "check the bucket's object lock",
 }
 _REJECTED_CODES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -20,6 +21,8 @@ NOT_YET = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss", "wasb", "wasbs"), _NO_S3),
 }
 """Schemes that people expect, and why there is no store for them."""
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]", re.ASCII)
+"""Names of buckets, those from before names had at most 63 characters among them."""
 MIN_PART_SIZE = 5 * _MIB
 """S3's least size of a part that is not the last, in bytes."""
 

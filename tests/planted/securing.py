@@ -54,4 +54,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="    except TandemError as error:\n        return error\n    return None\n",
         new="    except TandemError:\n        return None\n    return None\n",
     ),
+    Mistake(
+        name="a root that nothing opens is valid",
+        file="controller/config/rules.py",
+        old='    if re.search(r"[?#]", rest):\n',
+        new='    if scheme == "s3" and re.search(r"[?#]", rest):\n',
+    ),
 )

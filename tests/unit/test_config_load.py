@@ -338,6 +338,13 @@ def test_s3_settings_beside_a_file_store_are_a_warning(tmp_path: Path) -> None:
     assert load(write(tmp_path, text), {}).warnings() == ("store.region: has no effect on a file:// store",)
 
 
+def test_an_escape_in_a_prefix_is_a_warning(tmp_path: Path) -> None:
+    """It is decoded in file:// alone, where it is a URL's."""
+    found = load(write(tmp_path, BASE.replace("bucket/prefix", "bucket/a%20b")), {}).warnings()
+    assert found == ("store.root: %20 is part of the prefix as it stands: only in file:// is it another character",)
+    assert load(write(tmp_path, BASE.replace("s3://bucket/prefix", "file:///a%20b")), {}).warnings() == ()
+
+
 def test_a_configuration_never_changes(tmp_path: Path) -> None:
     """It is shared by threads."""
     config = load(write(tmp_path, BASE), {})

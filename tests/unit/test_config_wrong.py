@@ -359,7 +359,7 @@ WRONG = [
     Wrong(
         name="s3 with a bucket of one letter",
         text=replaced("s3://bucket/prefix", "s3://b/prefix"),
-        says=('"b" is not a bucket\'s name: 2 to 63 letters, digits, ".", "_" and "-"',),
+        says=('"b" is not a bucket\'s name: 3 to 255 letters, digits, ".", "_" and "-"',),
     ),
     Wrong(
         name="credentials in the root",

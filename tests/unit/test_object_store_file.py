@@ -21,6 +21,7 @@ from sink.object_store import (
     ObjectMissingError,
     Put,
     StoreDeniedError,
+    StoreMissingError,
     StoreTransientError,
     StoreUnfitError,
 )
@@ -390,3 +391,11 @@ def test_what_is_no_file_holds_nobody_up(store: FileStore, tmp_path: Path, kind:
     assert all("'a/c' is no regular file" in text and "take it out of the store" in text for text in found)
     assert [info.key for info in store.list("")] == ["a/b"]
     assert store.head("a/c") is None
+
+
+def test_a_proposed_command_is_quoted(tmp_path: Path) -> None:
+    """It can be given to a shell as it stands."""
+    with pytest.raises(StoreMissingError) as caught:
+        list(FileStore(tmp_path / "a b; c").list(""))
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.endswith(f"mkdir -p '{tmp_path}/a b; c'")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backup_avro.errors import ConfigError, PermanentError, TandemError, TransientError
+from controller.config.rules import store_root
 from sink.object_store import (
     ObjectMissingError,
     StoreDeniedError,
@@ -254,3 +257,73 @@ def test_a_store_knows_its_url(tmp_path: Path) -> None:
     store = open_store(f"file://{tmp_path}/with%20space")
     store.put_if_absent("x", b"1")
     assert (tmp_path / "with space" / "x").read_bytes() == b"1"
+
+
+ROOTS = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["s3://", "file://", "file:///", "s3://bucket/", " s3://bucket", "file:/", "S3://", ""]),
+    st.text(st.sampled_from("ab1./%20ffFF?#@:\\ \t\n\x00\x7fé-_~[]"), max_size=12),
+    st.sampled_from(["", " ", "/", "\n"]),
+)
+
+
+@settings(max_examples=400)
+@given(ROOTS)
+@example("file:///a?b#c")
+@example("file:///a%2e%2e/../b")
+@example("file:///a/%2e%2e/b")
+@example("file:///a%ffb")
+@example("s3://ab.")
+@example("s3://bucket/.hidden")
+@example("s3://bucket/prefix ")
+def test_what_is_validated_can_be_opened(root: str) -> None:
+    """`config validate` and the commands agree on every root, and say which folder a file:// URL names."""
+    try:
+        accepted = store_root(root)
+    except ValueError:
+        return
+    assert store_root(accepted) == accepted
+    credentials = StoreSettings(endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b")
+    with contextlib.closing(open_store(accepted, credentials)) as store:
+        assert store.url == accepted
+    if accepted.startswith("file://"):
+        assert ".." not in unquote(accepted).split("/")
+
+
+@pytest.mark.parametrize(
+    ("root", "told"),
+    [
+        ("file:///a?b#c", r"must not hold '\?' or '#'; write %3F or %23"),
+        ("file:///a/%2e%2e/b", "'..' path segments"),
+        ("file:///a%ffb", "needs an absolute path"),
+        ("s3://bucket/prefix ", "begins or ends with a blank"),
+        ("s3://bucket/a\\b", "has no valid prefix"),
+        ("s3://ab.", "is not a bucket's name"),
+    ],
+)
+def test_what_can_not_be_opened_is_not_validated(root: str, told: str) -> None:
+    """Each was valid for `config validate`, and refused by what opened it, or led elsewhere."""
+    with pytest.raises(ValueError, match=told):
+        store_root(root)
+
+
+def test_a_blank_at_the_end_is_refused_before_it_is_dropped() -> None:
+    """A parser of URLs drops it, and with it the difference between two roots."""
+    for url in ("file:///a ", " file:///a", "file:///a\tb", "s3://bucket/a\nb"):
+        with pytest.raises(ConfigError, match="a blank at one end, or a control character"):
+            open_store(url)
+
+
+def test_an_archived_object_is_named_with_what_brings_it_back() -> None:
+    """GLACIER and its kin: nothing but a request of its own makes the object readable again."""
+    error = error_of(
+        "InvalidObjectState",
+        403,
+        "The operation is not valid for the object's storage class",
+        what="get 'p/key' in bucket 'b' at http://host",
+    )
+    assert isinstance(error, StoreDeniedError)
+    assert "'p/key' in bucket 'b'" in str(error)
+    assert error.remedy is not None
+    assert "aws s3api restore-object" in error.remedy
+    assert "GLACIER" in error.remedy
