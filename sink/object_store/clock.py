@@ -1,4 +1,7 @@
-"""The store's clock, told from the `Date` headers of its answers. Pure: the local time is an argument."""
+"""The store's clock, told from the `Date` headers of its answers, or by a file system from the times of files.
+
+Pure: the local time is an argument.
+"""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from backup_avro.errors import TandemError
+from sink import clock
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import (
     ObjectInfo,
@@ -30,9 +31,11 @@ from sink.object_store.base import (
     UploadInfo,
     check_size,
 )
+from sink.object_store.clock import StoreClock
 from sink.object_store.keys import check_folder, check_key, check_prefix, check_range, is_key
 from sink.object_store.probing import probe_key, probe_put_if_absent
 
+_MAX_SKEW = timedelta(minutes=5)
 _UPLOADS = ".tandem-uploads"
 _NAME_MAX = 255
 """Bytes that one name may have on the usual file systems."""
@@ -62,6 +65,7 @@ class FileStore:
         self._root = Path(os.path.realpath(root))
         self._uploads = self._root / _UPLOADS
         self._url = url if url is not None else self._root.as_uri()
+        self._clock = StoreClock()
 
     @property
     def url(self) -> str:
@@ -82,6 +86,7 @@ class FileStore:
             try:
                 _write_all(descriptor, memoryview(body).cast("B"))
                 os.fsync(descriptor)
+                self._observe(descriptor)
                 outcome = self._link(temporary, path, key, descriptor, made)
             finally:
                 os.close(descriptor)
@@ -189,8 +194,27 @@ class FileStore:
             self._prune(self._uploads, relative.rpartition("/")[0])
 
     def now(self) -> datetime:
-        """Local time, UTC."""
-        return datetime.now(UTC)
+        """The time by which the file system stamps objects, which hosts that share a folder have in common.
+
+        The first call writes a temporary file if nothing was put before. Whoever can't write has the local time.
+        """
+        found = self._clock.now(at=clock.now())
+        if found is None:
+            with suppress(OSError, TandemError):
+                temporary, descriptor = self._create_temporary("clock")
+                try:
+                    _write_all(descriptor, memoryview(b"x"))
+                    os.fsync(descriptor)
+                    self._observe(descriptor)
+                finally:
+                    os.close(descriptor)
+                    temporary.unlink(missing_ok=True)
+            found = self._clock.now(at=clock.now())
+        return datetime.now(UTC) if found is None else found
+
+    def _observe(self, descriptor: int) -> None:
+        """Take in the time of a file that was just written: the file system's, whose clock may be a server's."""
+        self._clock.observe(datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC), at=clock.now())
 
     def probe(self, prefix: str) -> tuple[str, ...]:
         """Check that the folder is writable, links work, and names differ by case."""
@@ -200,11 +224,14 @@ class FileStore:
             probe_put_if_absent(self, key, secrets.token_bytes(32))
             folder, _, name = key.rpartition("/")
             twin = f"{folder}/{name.upper()}" if folder else name.upper()
+            warnings = []
             if self.head(twin) is not None:
-                return (f"{self._url}: names do not differ by case here, so topics must not either",)
+                warnings.append(f"{self._url}: names do not differ by case here, so topics must not either")
         finally:
             self.delete([key, key + "-race"])
-        return ()
+        if abs(self.now() - datetime.now(UTC)) > _MAX_SKEW:
+            warnings.append(f"{self._url}: the folder's clock and this host's differ by more than 5 minutes; use NTP")
+        return tuple(warnings)
 
     def close(self) -> None:
         """Nothing is held open."""

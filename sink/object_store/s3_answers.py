@@ -57,8 +57,8 @@ _DENIED_CODES = {
     "PermanentRedirect": "set region and endpoint_url to the bucket's own",
     "InvalidObjectState": (
         "the object is in an archive (storage class GLACIER, DEEP_ARCHIVE or an archive tier): bring it back with "
-        "`aws s3api restore-object --restore-request Days=7`, which takes minutes to two days, run this again, and keep "
-        "lifecycle rules and Intelligent-Tiering archives off the prefix"
+        "`aws s3api restore-object --restore-request Days=7`, which takes minutes to two days; run this again then, "
+        "and keep lifecycle rules and Intelligent-Tiering archives off the prefix"
     ),
     "ObjectLockConfigurationNotFoundError": "check the bucket's object lock",
 }

@@ -60,4 +60,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old='    if re.search(r"[?#]", rest):\n',
         new='    if scheme == "s3" and re.search(r"[?#]", rest):\n',
     ),
+    Mistake(
+        name="each host has its own clock for a folder",
+        file="sink/object_store/file.py",
+        old="        return datetime.now(UTC) if found is None else found\n",
+        new="        return datetime.now(UTC) if found is None else datetime.now(UTC)\n",
+    ),
 )

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -399,3 +400,28 @@ def test_a_proposed_command_is_quoted(tmp_path: Path) -> None:
         list(FileStore(tmp_path / "a b; c").list(""))
     assert caught.value.remedy is not None
     assert caught.value.remedy.endswith(f"mkdir -p '{tmp_path}/a b; c'")
+
+
+@pytest.mark.parametrize("first", ["put", "now"])
+def test_hosts_that_share_a_folder_have_one_clock(
+    store: FileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The file server stamps objects; this host is an hour behind it, and must not take a pin for one that lasts."""
+    ahead = 3600
+    fstat = os.fstat
+
+    def of_server(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        return os.stat_result((*found[:8], int(found.st_mtime) + ahead, found[9]))
+
+    monkeypatch.setattr(os, "fstat", of_server)
+    if first == "put":
+        store.put_if_absent("a", b"x")
+    assert abs((store.now() - datetime.now(UTC)).total_seconds() - ahead) < 60
+    assert [name for name in files(tmp_path / ".tandem-uploads") if not name.endswith("/")] == []
+    assert any("differ by more than 5 minutes" in warning for warning in store.probe(""))
+
+
+def test_a_folder_that_can_not_be_written_has_the_local_time(tmp_path: Path) -> None:
+    """A command that only looks needs no right to write, nor a folder to be told that there is none."""
+    assert abs((FileStore(tmp_path / "gone").now() - datetime.now(UTC)).total_seconds()) < 60
