@@ -11,7 +11,9 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -200,7 +202,14 @@ class Sandbox:
     def _locked(self) -> Iterator[None]:
         """Hold the folder against other processes; the kernel lets go even if this process is killed."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.folder.stat()
+            if os.geteuid() not in {0, status.st_uid} or status.st_mode & stat.S_IWOTH:
+                # What is written there has known names: a link under one of them would have another file overwritten.
+                raise PartMissingError(
+                    f"{self.folder} belongs to another user, or any user can write there",
+                    remedy=f"choose another folder with --dir, or run: chmod o-w {shlex.quote(str(self.folder))}",
+                )
             lock = (self.folder / "sandbox.lock").open("a")
         except OSError as error:
             raise PartMissingError(

@@ -66,4 +66,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        return datetime.now(UTC) if found is None else found\n",
         new="        return datetime.now(UTC) if found is None else datetime.now(UTC)\n",
     ),
+    Mistake(
+        name="a sandbox is begun in anybody's folder",
+        file="controller/sandbox/sandbox.py",
+        old="            if os.geteuid() not in {0, status.st_uid} or status.st_mode & stat.S_IWOTH:\n",
+        new="            if os.geteuid() not in {0, status.st_uid} and status.st_mode & stat.S_IWOTH:\n",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -120,3 +121,17 @@ def test_docker_gets_the_same_s3_settings(tmp_path: Path) -> None:
     local = {flag.removesuffix("=true") for flag in server._command()[2:]}
     other_place = re.compile(r"-(dir|ip|ip\.bind|s3\.config|.*\.port(\.grpc)?|.*Socket)=")
     assert {flag for flag in local if not other_place.match(flag)} <= set(compose()["s3"]["command"])
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs and settings have known names there, and a link under one of them would lead out of the folder."""
+    box = tmp_path / "box"
+    box.mkdir()
+    box.chmod(0o777)
+    with pytest.raises(PartMissingError, match="any user can write there"):
+        Sandbox(box).up()
+    box.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: box.stat().st_uid + 1)
+    with pytest.raises(PartMissingError, match="belongs to another user"):
+        Sandbox(box).up()
+    assert list(box.iterdir()) == []
