@@ -84,7 +84,7 @@ class BaseLane:
         self._resting.pop(tp, None)
         self._failures.pop(tp, None)
         for subject in (_slow(tp), reading(tp, tail=False)):
-            self._board.trouble.pop(subject, None)
+            self._board.forget(subject)
         self._leave(tp)
 
     def step(self, timeout_s: float) -> None:
@@ -221,7 +221,7 @@ class BaseLane:
                 fetched, key=track.key, scan=chunk.attempt, start=fetched.fetch_offset, until=chunk.high
             )
         except DamagedError as error:
-            self._board.say(reading(tp, tail=False), str(error))
+            self._board.say_damaged(tp, error, tail=False)
             self._failed(tp, track)
             track.scan.stop_at(fetched.fetch_offset)
             return

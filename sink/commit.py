@@ -9,15 +9,16 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
 
+from backup_avro import layout
 from backup_avro.chain import Entry, GroupOffset, Kind, Mark, PartitionKey, Position, StoredObject, Taint, Topic
-from backup_avro.errors import TransientError
+from backup_avro.errors import PermanentError, TandemError, TransientError
 from sink.chain.writer import ChainWriter, StoppedError
 from sink.confirm import what_is_wrong
 from sink.encryption.errors import KeyUnavailableError
@@ -77,12 +78,14 @@ class Draft:
 class Committed:
     """What became of a draft: the entry, and the topic ids that were left out.
 
-    Those were no longer there, or nobody may say whether they are.
+    Those were no longer there, or nobody may say whether they are, or they are in `refused`: ids of topics that the
+    store takes nothing of, while it takes other objects, and why.
     """
 
     entry: Entry
     lost_topics: frozenset[str]
     bytes: int
+    refused: Mapping[str, str] = field(default_factory=dict)
     seconds: float
 
 
@@ -176,8 +179,9 @@ class Committer:
 
     def _commit(self, draft: Draft, pool: ThreadPoolExecutor) -> Committed:
         began = time.monotonic()
-        stored = [*draft.stored, *pool.map(self._upload, draft.objects)]
+        stored, refused = self._store_objects(draft, pool)
         lost = self._lost(draft.names) if draft.positions else frozenset[str]()
+        lost |= refused.keys()
         positions = {key: value for key, value in draft.positions.items() if key.topic_id not in lost}
         missing = self._missing(draft, pool)
         # The first taint of a partition counts, and what is missing lies below what was read late.
@@ -203,7 +207,7 @@ class Committer:
         self._meters.committed(seconds, written)
         self._writer.snapshot_if_due()
         size = sum(item.bytes for item in stored)
-        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds)
+        return Committed(entry=written, lost_topics=lost, bytes=size, seconds=seconds, refused=refused)
 
     def _missing(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[Taint, ...]:
         """Return a taint for each base of which something that others have stored is not there any more.
@@ -236,12 +240,41 @@ class Committer:
             "comes back, find what stops or starves this process, or raise delete.retention.ms",
         )
 
-    def _upload(self, assembly: Assembly) -> StoredObject:
-        """Build an object and store it. Its bytes are let go of as soon as the store has them."""
+    def _store_objects(self, draft: Draft, pool: ThreadPoolExecutor) -> tuple[list[StoredObject], dict[str, str]]:
+        """Return what the commit may name, and by topic id why the store takes nothing of a topic."""
+        stored, refused = list(draft.stored), dict[str, str]()
+        for assembly, outcome in zip(draft.objects, pool.map(self._upload, draft.objects), strict=True):
+            if isinstance(outcome, StoredObject):
+                stored.append(outcome)
+            else:
+                self._look_whose_fault(assembly, outcome)
+                refused.setdefault(assembly.groups[0][0].topic_id, str(outcome))
+        return stored, refused
+
+    def _look_whose_fault(self, assembly: Assembly, refusal: PermanentError) -> None:
+        """Return if the store takes objects other than this one, which is of one topic. Raises the refusal if not."""
+        if assembly.journal:
+            raise refusal
+        claim = self._writer.state.claim
+        try:
+            self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))
+        except TandemError as error:
+            raise refusal from error
+
+    def _upload(self, assembly: Assembly) -> StoredObject | PermanentError:
+        """Build an object and store it, or return why the store refuses it for good.
+
+        Its bytes are let go of as soon as the store has them.
+        """
         key = assembly.key
         built = assembly.build(self._insist(key, _FOR_A_KEY, lambda: new_seal(self._store, key)))
         began = time.monotonic()
-        self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data))
+        try:
+            self._insist(key, _FOR_STORING, lambda: put_new(self._store, key, built.data))
+        except StoppedError:
+            raise
+        except PermanentError as error:
+            return error
         self._meters.uploaded(time.monotonic() - began)
         return built.item
 

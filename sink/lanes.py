@@ -10,6 +10,7 @@ from typing import Protocol
 import structlog
 
 from backup_avro.chain import PartitionKey, StoredObject
+from backup_avro.errors import DamagedError
 from sink import clock
 from sink.chain.writer import now_ms
 from sink.meters import NOBODY, Meters
@@ -120,7 +121,7 @@ class Board:
     `floor` is the last time in ms that the chain tells of: its clock never goes back behind that.
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
     take for bases are ranges of somebody else's. `room` are the bytes that may still be transcoded before the memory
-    budget is asked again.
+    budget is asked again. `damaged` are the subjects of troubles with what a partition holds, which rests then.
     """
 
     store: ObjectStore
@@ -130,6 +131,7 @@ class Board:
     hurry_survey: Callable[[], None]
     tracks: dict[TopicPartition, Track] = field(default_factory=dict)
     trouble: dict[object, str] = field(default_factory=dict)
+    damaged: dict[object, TopicPartition] = field(default_factory=dict)
     adopted: dict[PartitionKey, list[StoredObject]] = field(default_factory=dict)
     records: int = 0
     floor: int = 0
@@ -181,8 +183,19 @@ class Board:
             _LOG.warning("trouble while reading", detail=text)
         self.trouble[subject] = text
 
+    def say_damaged(self, tp: TopicPartition, error: DamagedError, *, tail: bool) -> None:
+        """Note that a partition holds what can't be read: it is set aside, and all others are read on."""
+        subject = reading(tp, tail=tail)
+        self.damaged[subject] = tp
+        self.say(subject, str(error))
+
+    def forget(self, subject: object) -> str | None:
+        """Forget a trouble; return it if there was one."""
+        self.damaged.pop(subject, None)
+        return self.trouble.pop(subject, None)
+
     def well(self, subject: object) -> None:
         """Forget a trouble, and say so if there was one."""
-        text = self.trouble.pop(subject, None)
+        text = self.forget(subject)
         if text is not None:
             _LOG.info("trouble is over", detail=text)

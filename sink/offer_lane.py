@@ -238,8 +238,11 @@ class OfferLane:
         topic = self._state.topics.get(offer.key.topic_id)
         if topic is None:
             return
+        # Jobs of older releases write the whole topic, however long it is.
+        names = "|".join(map(re.escape, {topic.name, layout.name_of_topic(topic.name)}))
         named = re.compile(
-            re.escape(f"{self._data}{topic.name}/partition={offer.key.partition}/{topic.name}+{offer.key.partition}+")
+            re.escape(f"{self._data}{topic.name}/partition={offer.key.partition}/")
+            + rf"(?:{names})\+{offer.key.partition}\+"
             + rf"([0-9]{{20}})\+([0-9]{{20}})\+(?:{layout.NOBODY}-[0-9a-f]{{8}}|[0-9a-f]{{16}})\.avro"
         )
         own = [

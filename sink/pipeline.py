@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,10 +23,11 @@ from backup_avro.chain import Base, PartitionKey
 from backup_avro.container import Codec
 from backup_avro.fold import Generation
 from sink import clock
+from sink.aside import TopicsAside
 from sink.base import BaseLane
 from sink.brake import PATIENCE_S, Brake
 from sink.chain.writer import ChainWriter, now_ms
-from sink.commit import Committer, Task
+from sink.commit import Committed, Committer, Task
 from sink.confirm import Loss
 from sink.drafts import Drafter
 from sink.lanes import Board, ScanLane, Source
@@ -56,6 +57,8 @@ _PROOF_INTERVAL_S = 1.0
 _NOT_READ = "not read"
 _DENIED = "denied"
 _UNJUDGED = "not judged"
+_ASIDE = "set aside"
+_NAMED = 5
 _HELD_FLUSHES = 5
 """Flush intervals that an open transaction may hold records back. They come that much later into the backup."""
 
@@ -114,7 +117,7 @@ class PipelineReport:
     held: tuple[TopicPartition, ...]
     error: Exception | None
     unread: int = 0
-    """Guarded partitions that no leader answers for, or that are denied."""
+    """Guarded partitions that no leader answers for, that are denied, or that were set aside."""
     held_bytes: int = 0
     """Bytes in memory between fetch and store, about."""
     memory_budget: int = 0
@@ -147,6 +150,7 @@ class Pipeline:
         self._writer = writer
         self._open_source = open_source
         self._newcomers = Newcomers(open_source)
+        self._aside = TopicsAside()
         self._committed = committed
         self._workers = workers
         self._level = policy.compression_level if policy.codec == opening.codec else None
@@ -191,7 +195,7 @@ class Pipeline:
         self._flushed = time.monotonic()
         self._looked = -math.inf
         self._bytes = self._commits = 0
-        self._unbegun = 0
+        self._unbegun = self._unstored = 0
         self._clocks_disagree = False
         self._last_commit: float | None = None
         self._phase = Phase.STARTING
@@ -254,7 +258,10 @@ class Pipeline:
         """Return a picture of now."""
         tracks = list(self._board.tracks.values())
         error, now = self.error, clock.now()
-        trouble = [*self._storing_trouble(now), *self._board.trouble.values()]
+        damaged = dict(self._board.damaged)
+        trouble = [*self._storing_trouble(now), *self._aside_trouble(damaged)]
+        first = {_ASIDE, *damaged}
+        trouble += [text for subject, text in list(self._board.trouble.items()) if subject not in first]
         if self._surveyor.trouble is not None:
             trouble.append(self._surveyor.trouble)
         if self._merger.trouble is not None:
@@ -275,7 +282,7 @@ class Pipeline:
             trouble=tuple(trouble),
             held=() if self.drained else held_back(self._board),
             error=error,
-            unread=self._newcomers.missing + self._unbegun,
+            unread=self._newcomers.missing + self._unbegun + self._unstored + len(set(damaged.values())),
             held_bytes=self._held,
             memory_budget=self._policy.memory_budget,
             waited_s=self._brake.waited_s(now),
@@ -292,6 +299,16 @@ class Pipeline:
             yield f"what was read is not stored yet: {refused}"
         if self._brake.stands_s(now) >= PATIENCE_S:
             yield f"nothing is read, because memory.budget ({self._brake.budget:,} bytes) is full of what is not stored"
+
+    def _aside_trouble(self, damaged: Mapping[object, TopicPartition]) -> Iterator[str]:
+        """Yield what holds single topics and partitions up, first of all troubles: a heartbeat has room for few."""
+        aside = self._board.trouble.get(_ASIDE)
+        if aside is not None:
+            yield aside
+        found = sorted((tp, text) for of, tp in damaged.items() if (text := self._board.trouble.get(of)) is not None)
+        if found:
+            more = f"; and {len(found) - _NAMED} more partitions" if len(found) > _NAMED else ""
+            yield "; ".join(text for _, text in found[:_NAMED]) + more
 
     @property
     def drained(self) -> bool:
@@ -382,7 +399,7 @@ class Pipeline:
             self._tell_waiting()
             if self._board.tracks:
                 self._phase = Phase.SCANNING if base.busy else Phase.READING
-            if not self._newcomers.waiting:  # a mark says where all logs ended
+            if not (self._newcomers.waiting or len(self._aside)):  # a mark says where all logs ended
                 self._drafter.mark()
             if self._flush_due():
                 self._flush()
@@ -421,6 +438,7 @@ class Pipeline:
             self._last_commit = time.monotonic()
             self._bytes += done.bytes
             _LOG.debug("committed", seq=done.entry.seq, kind=done.entry.kind.value, seconds=round(done.seconds, 3))
+            self._note_refused(done)
             for topic_id in done.lost_topics:
                 # What was read of it is not in the chain. Should it still be there, reading goes on from the chain.
                 self._forget(topic_id)
@@ -430,6 +448,22 @@ class Pipeline:
             self._committed()
         if self._committer.error is not None:
             raise self._committer.error
+
+    def _note_refused(self, done: Committed) -> None:
+        """Set aside the topics that the store takes nothing of, and forget those that it has taken something of."""
+        names = {topic.topic_id: topic.name for topic in self._drafter.guarded}
+        for topic_id, why in done.refused.items():
+            self._aside.set_aside(topic_id, name=names.get(topic_id, topic_id), why=why, now=clock.now())
+        self._aside.committed({part.key.topic_id for item in done.entry.objects for part in item.parts})
+        self._tell_aside()
+
+    def _tell_aside(self) -> None:
+        trouble = self._aside.trouble
+        if trouble is None:
+            self._board.well(_ASIDE)
+        else:
+            self._board.say(_ASIDE, trouble)
+        self._unstored = sum(topic.partitions for topic in self._drafter.guarded if topic.topic_id in self._aside)
 
     def _flush_due(self) -> bool:
         return not self._committer.busy and self._flush_wanted() and not self._is_unsure()
@@ -484,10 +518,14 @@ class Pipeline:
         for track in self._board.tracks.values():  # its topic's configuration may be another one now
             promise = promise_of(track.base_held_to_s, self._policy.chunk_ceiling_s)
             track.scan.limit_s, track.scan.best_effort = promise["limit_s"], promise["best_effort"]
+        self._aside.keep({topic.topic_id for topic in self._drafter.guarded})
+        self._tell_aside()
+        now = clock.now()
         self._newcomers.want(
             {
                 TopicPartition(topic.name, n): topic
                 for topic in self._drafter.guarded
+                if not self._aside.rests(topic.topic_id, now)
                 for n in range(topic.partitions)
                 if TopicPartition(topic.name, n) not in self._board.tracks
             }

@@ -70,7 +70,7 @@ class TailLane:
         self._held.forget(tp)
         self._leftovers.forget(tp)
         for subject in (_held(tp), reading(tp, tail=True)):
-            self._board.trouble.pop(subject, None)
+            self._board.forget(subject)
 
     def step(self, timeout_s: float) -> None:
         """Take what has arrived within `timeout_s`."""
@@ -152,7 +152,7 @@ class TailLane:
         try:
             result = self._board.take(fetched, key=track.key, scan=None, start=track.offset, until=None)
         except DamagedError as error:
-            self._board.say(reading(tp, tail=True), str(error))
+            self._board.say_damaged(tp, error, tail=True)
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
         track.read(offset=result.next_offset, epoch=result.leader_epoch)

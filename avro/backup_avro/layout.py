@@ -21,6 +21,10 @@ _PARTITION = re.compile(r"[^/]+/[^/]+/generation=\d{8}/topics/([^/]+)/partition=
 _OFFERED = re.compile(r"[^/]+/[^/]+/generation=\d{8}/offers/.+", re.ASCII)
 _JOURNAL = re.compile(r"/journal/(\d{20})\+[^/]*\.avro$", re.ASCII)
 _MARKED = re.compile(r"\+([0-9a-f]{7}|workers)-[0-9a-f]{8}\.avro$", re.ASCII)
+_NAME_BYTES = 240
+"""Most bytes of a data object's name without its folder: file systems, and servers on them, take 255 for a segment."""
+_NAME_REST = len("+2147483647") + 2 * len("+00000000000000000000") + len("+swept-0123456789abcdef.avro")
+_HASH_DIGITS = 16
 
 #: The last generation that a name has room for.
 LAST_GENERATION = 10**8 - 1
@@ -189,7 +193,20 @@ def data_key(
 ) -> str:
     """Return the key of one partition's data object; offsets have 20 digits, the nonce is one of `marked`."""
     folder = f"{data_prefix(pair, instance, generation)}topics/{check_topic(topic)}/partition={partition}/"
-    return f"{folder}{topic}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+    return f"{folder}{name_of_topic(topic)}+{partition}+{first:020d}+{last:020d}+{nonce}.avro"
+
+
+def name_of_topic(topic: str) -> str:
+    """Return what the names of a topic's data objects begin with: the topic, or if that is too long a part and a hash.
+
+    The folder of such an object has the whole name. The `~` is in no topic's name. Objects of older releases have
+    the whole topic in either place, however long it is.
+    """
+    longest = _NAME_BYTES - _NAME_REST
+    if len(topic) <= longest:
+        return topic
+    digits = hashlib.sha256(topic.encode()).hexdigest()[:_HASH_DIGITS]
+    return f"{topic[: longest - 1 - _HASH_DIGITS]}~{digits}"
 
 
 def mark_of(incarnation: str) -> str:

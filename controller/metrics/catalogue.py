@@ -125,7 +125,7 @@ SECTIONS: Final = (
             *(_gauge(name, text, "generation") for name, text in _READING),
             _gauge(
                 "unread_partitions",
-                "Guarded partitions that are not read, because no leader answers for them or a right is missing.",
+                "Guarded partitions that are not read: no leader, a missing right, or set aside.",
                 "generation",
             ),
             _gauge("memory_used_bytes", "Bytes held between fetch and store, about.", "generation"),

@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from backup_avro import layout
 from backup_avro.errors import DamagedError
 from backup_avro.signature import Signer
 from controller.sandbox.s3 import S3Server
@@ -485,3 +486,17 @@ def test_a_missing_root_is_told_apart_from_an_empty_one(backend: Backend) -> Non
         with pytest.raises(StoreMissingError, match=r"\(.+\)"):
             call()
     store.close()
+
+
+@pytest.mark.parametrize("length", [174, 249])
+def test_the_data_of_any_topic_has_a_place(store: ObjectStore, length: int) -> None:
+    """Kafka takes topic names of 249 letters, file systems and servers on them 255 bytes between two slashes."""
+    place = {"topic": "t" * length, "partition": 12, "first": 0, "last": 9}
+    keys = [
+        make("shop", "a", 7, nonce=layout.marked("0" * 16, "a" * 7), **place)
+        for make in (layout.data_key, layout.swept_key)
+    ]
+    put_all(store, keys)
+    assert sorted(keys_of(store, layout.data_prefix("shop", "a", 7))) == sorted(keys)
+    store.delete(keys)
+    assert keys_of(store) == []

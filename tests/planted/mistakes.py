@@ -20,9 +20,9 @@ MISTAKES = (
     Mistake(
         name="a commit names objects before they are stored",
         file="sink/commit.py",
-        old="        stored = [*draft.stored, *pool.map(self._upload, draft.objects)]\n",
+        old="        stored, refused = self._store_objects(draft, pool)\n",
         new="        built = [item.build() for item in draft.objects]\n"
-        "        stored = [*draft.stored, *(item.item for item in built)]\n"
+        "        stored, refused = [*draft.stored, *(item.item for item in built)], dict[str, str]()\n"
         "        for item in built:\n"
         "            pool.submit(self._store.put_if_absent, item.item.key, item.data)\n",
     ),

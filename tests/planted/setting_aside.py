@@ -4,4 +4,29 @@ from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="a topic that the store refuses ends the pipeline",
+        file="sink/commit.py",
+        old="                self._look_whose_fault(assembly, outcome)\n",
+        new="                raise outcome\n",
+    ),
+    Mistake(
+        name="a store that takes nothing is each topic's own fault",
+        file="sink/commit.py",
+        old="            self._store.probe(layout.data_prefix(claim.pair, claim.instance, claim.generation))\n",
+        new="            layout.data_prefix(claim.pair, claim.instance, claim.generation)\n",
+    ),
+    Mistake(
+        name="what was refused of a topic is passed over",
+        file="sink/commit.py",
+        old="        lost |= refused.keys()\n",
+        new="",
+    ),
+    Mistake(
+        name="the names of data objects grow with the topic's",
+        file="avro/backup_avro/layout.py",
+        old="    if len(topic) <= longest:\n",
+        new="    if len(topic) <= 249:\n",
+    ),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from backup_avro import layout
@@ -68,3 +70,20 @@ def test_what_a_catch_up_job_stores_is_told_by_its_name() -> None:
     journal = layout.journal_key(*where, seq=5, nonce="ab")
     assert not layout.is_offer(journal)
     assert layout.partition_of(journal) is None
+
+
+@pytest.mark.parametrize("make", [layout.data_key, layout.swept_key])
+def test_a_name_fits_into_a_segment_however_long_the_topic_is(make: Callable[..., str]) -> None:
+    """Kafka takes 249 letters, a file system 255 bytes for one name; topics that differ at their end stay apart."""
+    where = {"first": 2**63 - 2, "last": 2**63 - 1, "partition": 2**31 - 1, "nonce": layout.marked("0" * 16, "a" * 7)}
+    for length in range(1, 250):
+        key = make("shop", "a", 7, topic="t" * length, **where)
+        assert len(key.rpartition("/")[2]) <= 240
+        assert layout.partition_of(key) == ("t" * length, 2**31 - 1)
+        assert layout.place_of(key) == ("shop", 7)
+        assert layout.by_janitor(key) == (make is layout.swept_key)
+    names = {layout.name_of_topic("t" * 248 + last) for last in "abc"}
+    assert len(names) == 3
+    assert {name.partition("~")[0] for name in names} == {"t" * 142}
+    assert layout.name_of_topic("t" * 159) == "t" * 159
+    assert layout.mark_in(layout.data_key("shop", "a", 7, topic="t" * 249, **where)) == "a" * 7

@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chains import OPENING, PAIR, key, topic
+from chains import OPENING, PAIR, Chain, key, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
 from golden.encrypted import KEY_TEXT
 from hypothesis import given
 from hypothesis import strategies as st
-from pipelines import QUICK, T0, Bench, Log, through
+from pipelines import QUICK, T0, Bench, Log, bare_board, through
 from structlog.testing import capture_logs
 
 from backup_avro import layout, limits
-from backup_avro.chain import Kind, PartitionKey, StoredObject
+from backup_avro.chain import Kind, Part, PartitionKey, StoredObject
 from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
@@ -29,6 +29,7 @@ from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import KeyRing
 from sink.encryption.settings import EncryptionSettings
 from sink.object_store.base import StoreTransientError
+from sink.offer_lane import OfferLane
 from sink.offers import LeaderMovedError, RangeRead, RangeTask, TopicGoneError, UnreadableError, put_offer, read_range
 from sink.source.fetched import FaultKind, FetchFault
 from sink.transcode.reference import ReferenceTranscoder
@@ -288,6 +289,27 @@ def test_an_offer_that_is_over_takes_nothing_with_it_but_its_own(bench: Bench) -
     put_offer(bench.store, task(50, 100), forged)
     bench.until(lambda _: useless not in bench.store.objects)
     assert {*names, *waiting} <= bench.store.objects.keys()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["as older releases wrote it", "shortened"])
+def test_what_was_read_in_vain_of_a_long_topic_goes_with_its_offer(*, whole: bool) -> None:
+    """Its objects are known by their names, in which a topic of 249 letters is shortened."""
+    name, board = "t" * 249, bare_board()
+    chain = Chain().open()
+    chain.state.topics["t"] = topic(name, topic_id="t")
+    lane = OfferLane(board, chain.state, own=lambda: pytest.fail("nothing is read here"), patience_s=60.0)
+    useless = layout.data_key(
+        *FOLDER, topic=name, partition=0, first=60, last=70, nonce=layout.marked("0" * 16, layout.NOBODY)
+    )
+    if whole:
+        useless = useless.replace(layout.name_of_topic(name) + "+", name + "+")
+    other = layout.data_key(*FOLDER, topic=name[1:] + "u", partition=0, first=60, last=70, nonce="0" * 16)
+    for item in (useless, other):
+        board.store.put_if_absent(item, b"x")
+    part = Part(key=key(), first=60, last=70, records=1, tombstones=0, min_timestamp=0, max_timestamp=0, start=1, end=2)
+    sample = StoredObject(key="", journal=False, bytes=2, sha256="ab" * 32, parts=(part,))
+    lane._delete_useless(replace(over(50), objects=tuple(replace(sample, key=item) for item in (useless, other))))
+    assert [item.key for item in board.store.list("")] == [other]
 
 
 def test_an_offer_of_an_older_floor_is_not_over_before_its_range_is(bench: Bench) -> None:
