@@ -36,6 +36,7 @@ class Following:
         self._guarded = guarded
         self._requested_at = requested_at
         self._store = store
+        self._known_pins: pins.KnownPins = {}
         self._reader = ChainReader(store, config.pair, ended=True)
         self._listener = Listener(config.instances)
         with ClusterAdmin(self._props, timeout_s=ANSWER_S) as admin:
@@ -63,7 +64,7 @@ class Following:
         former = states.get(self._asked.former or 0)
         held: list[int] = []
         if former is not None and former.sealed and not former.gone:
-            found = pins.list_pins(self._store, self._pair)
+            found = pins.list_pins(self._store, self._pair, known=self._known_pins)
             held = [former.number for pin in pins.holding(found, former.number, now_ms(self._store)) if pin.lasting]
         return standing(self._asked, self._requested_at, states, self._guarded, held=held)
 

@@ -10,6 +10,7 @@ asked first, once for each request, whether their logs have what it read.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 
@@ -58,6 +59,8 @@ class Keeper:
         self._pair = pair
         self._me = me
         self._same_logs = same_logs
+        self._remembered = checkpoints.Remembered()
+        self._looking = threading.Lock()
         self._proven: set[tuple[str, int]] = set()
         self._looked_mono: float | None = None
         self._hints: frozenset[str] = frozenset()
@@ -76,7 +79,8 @@ class Keeper:
 
     def look(self) -> None:
         """Read all checkpoints, sweep, and fail those whose time has passed. Raises errors of the store."""
-        found = checkpoints.look(self._store, self._pair, now_ms(self._store))
+        with self._looking:
+            found = checkpoints.look(self._store, self._pair, now_ms(self._store), remembered=self._remembered)
         still_open = []
         for request in found.open:
             at = now_ms(self._store)

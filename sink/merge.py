@@ -8,8 +8,10 @@ it was completed.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -89,7 +91,9 @@ class Merger:
         self._stopped = threading.Event()
         self._commits = 0
         self._deleted: list[str] = []
-        self._kept: dict[str, frozenset[str]] = {}
+        self._seqs: dict[str, int] = {}
+        self._present: dict[str, tuple[int, int]] = {}
+        self._known_pins: pins.KnownPins = {}
         self._told = False
         self._doubted: set[str] = set()
         self._lost: dict[str, Loss] = {}
@@ -306,27 +310,50 @@ class Merger:
         old = [key for key, at in replaced.items() if now - at > self._rules.grace_ms and key not in self._deleted]
         if not old:
             return
-        kept: set[str] = set()
-        for pin in pins.holding(pins.list_pins(self._store, self._claim.pair), self._claim.generation, now):
-            needed = self._needed(pin)
-            if needed is None:
-                return
-            kept |= needed
-        going = [key for key in old if key not in kept]
+        found = pins.list_pins(self._store, self._claim.pair, known=self._known_pins)
+        holding = pins.holding(found, self._claim.generation, now)
+        self._forget_all_but({pin.id for pin in holding})
+        if not all(map(self._is_known, holding)):
+            return
+        seqs = sorted(self._seqs.values())
+        going = [key for key in old if not self._is_needed(key, seqs)]
         for at in range(0, len(going), _AT_ONCE):
             batch = going[at : at + _AT_ONCE]
             self._store.delete(batch)
             self._deleted += batch
+            for key in batch:
+                self._present.pop(key, None)
 
-    def _needed(self, pin: pins.Pin) -> frozenset[str] | None:
-        """Return the objects that a pin is there for, None if that is not known: all of them may be."""
+    def _is_known(self, pin: pins.Pin) -> bool:
+        """Find out which objects a pin is there for; return whether that is known, since else all of them may be.
+
+        An object is in the chain from one entry to another one, so of all checkpoints the first and the last that has
+        it tell of those between them as well: what is kept grows with the objects, and not with each checkpoint's.
+        """
+        if pin.id in self._seqs:
+            return True
         seq = checkpoints.completed_at(self._store, self._claim.pair, pin)
         if seq is None:
-            return None
-        if pin.id not in self._kept:
-            state = ChainReader(self._store, self._claim.pair).load(self._claim.generation, upto=seq)
-            self._kept[pin.id] = frozenset(state.objects)
-        return self._kept[pin.id]
+            return False
+        state = ChainReader(self._store, self._claim.pair).load(self._claim.generation, upto=seq)
+        for key in state.objects:
+            first, last = self._present.get(key, (seq, seq))
+            self._present[key] = min(first, seq), max(last, seq)
+        self._seqs[pin.id] = seq
+        return True
+
+    def _is_needed(self, key: str, seqs: list[int]) -> bool:
+        """Whether one of the checkpoints, whose entries are `seqs` in ascending order, has an object."""
+        first, last = self._present.get(key, (0, -1))
+        at = bisect_left(seqs, first)
+        return at < len(seqs) and seqs[at] <= last
+
+    def _forget_all_but(self, held: set[str]) -> None:
+        """Forget the pins that hold nothing any more, and what was there for them alone."""
+        before, self._seqs = self._seqs, {pin_id: seq for pin_id, seq in self._seqs.items() if pin_id in held}
+        if len(self._seqs) < len(before):
+            lowest = min(self._seqs.values(), default=math.inf)
+            self._present = {key: seen for key, seen in self._present.items() if seen[1] >= lowest}
 
 
 class _StoppedError(Exception):

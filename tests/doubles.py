@@ -130,6 +130,25 @@ class MemoryStore:
 
 
 @dataclass
+class UnchangingStore(MemoryStore):
+    """The same, whose listings say as those of real stores do when an object was put."""
+
+    put_at: dict[str, datetime] = field(default_factory=dict)
+
+    def list(self, prefix: str, *, after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield objects in order."""
+        for info in super().list(prefix, after=after):
+            yield replace(info, modified=self.put_at.setdefault(info.key, info.modified))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects."""
+        gone = list(keys)
+        super().delete(gone)
+        for key in gone:
+            self.put_at.pop(key, None)
+
+
+@dataclass
 class StandInCluster:
     """A cluster whose topics the test changes. `hidden` topics are missing from answers about ids alone.
 

@@ -29,7 +29,7 @@ from controller.sighting import LogEnd, Sight
 from controller.turns import turn_of
 from controller.watch import StoreView
 from sink.chain import outcomes, pins
-from sink.chain.pins import Pin
+from sink.chain.pins import KnownPins, Pin
 from sink.object_store import ObjectStore
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
@@ -75,6 +75,7 @@ class PageSource:
         self._watched: Watched | None = None
         self._store: ObjectStore | None = None
         self._admin: ClusterAdmin | None = None
+        self._known_pins: KnownPins = {}
         self._beside = OnDemand(self._ask_store, interval_s=_LOOK_S)
         self._ends = OnDemand(self._ask_brokers, interval_s=_LOOK_S)
         self._past: OnDemand[PastView] | None = None
@@ -172,7 +173,7 @@ class PageSource:
         assert self._store is not None
         pair = self._config.pair
         return _Beside(
-            pins=tuple(pins.list_pins(self._store, pair)),
+            pins=tuple(pins.list_pins(self._store, pair, known=self._known_pins)),
             ran=outcomes.latest_of_each(self._store, pair),
         )
 

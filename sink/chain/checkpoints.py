@@ -13,7 +13,7 @@ swept a week after it failed, or after the time was over for which it was kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -30,8 +30,8 @@ from backup_avro.checkpoint import (
 )
 from backup_avro.errors import ConfigError, DamagedError
 from sink.chain import pins
-from sink.chain.pins import Pin
-from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+from sink.chain.pins import KnownPins, Pin
+from sink.object_store.base import ObjectInfo, ObjectMissingError, ObjectStore, Put
 
 _LOG = structlog.get_logger()
 _FORGOTTEN_AFTER_MS = 7 * 86_400_000
@@ -44,6 +44,18 @@ class Listing:
 
     checkpoints: tuple[Checkpoint, ...]
     damaged: dict[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Remembered:
+    """What was read of checkpoints that are settled, and of their pins: none of it changes any more.
+
+    `settled` is by what a listing says of a request's object, with what it says of its outcome's. The cuts are not
+    kept: of ten thousand partitions each takes a megabyte. For one pair in one store, and one thread at a time.
+    """
+
+    settled: dict[ObjectInfo, tuple[ObjectInfo, Checkpoint]] = field(default_factory=dict)
+    pins: KnownPins = field(default_factory=dict)
 
 
 def ask(store: ObjectStore, request: Request) -> Checkpoint:
@@ -111,16 +123,24 @@ def settle(store: ObjectStore, request: Request, outcome: Outcome) -> Outcome:
     return _outcome(store, request.pair, request.nonce)
 
 
-def listing(store: ObjectStore, pair: str) -> Listing:
+def listing(store: ObjectStore, pair: str, *, remembered: Remembered | None = None) -> Listing:
     """Return all checkpoints of a pair by id. One that is damaged costs no other. Raises errors of the store.
 
-    What lies there under a name that no checkpoint can have is told of and counts for nothing.
+    What lies there under a name that no checkpoint can have is told of and counts for nothing. With `remembered`, which
+    the caller keeps between calls, settled ones are read once, and come without their cuts from the second call on.
     """
     prefix = layout.checkpoints_prefix(pair)
     found, damaged = [], {}
-    for info in list(store.list(prefix)):
+    before = {} if remembered is None else remembered.settled
+    infos = {info.key: info for info in store.list(prefix)}
+    settled: dict[ObjectInfo, tuple[ObjectInfo, Checkpoint]] = {}
+    for info in infos.values():
         name = info.key.removeprefix(prefix)
         if "/" in name or not name.endswith(".json"):
+            continue
+        if info in before and infos.get(before[info][0].key) == before[info][0]:
+            settled[info] = before[info]
+            found.append(before[info][1])
             continue
         checkpoint_id = name.removesuffix(".json")
         try:
@@ -132,16 +152,24 @@ def listing(store: ObjectStore, pair: str) -> Listing:
         else:
             if checkpoint is not None:
                 found.append(checkpoint)
+                outcome = infos.get(layout.outcome_key(pair, checkpoint.request.nonce))
+                if checkpoint.outcome is not None and outcome is not None:
+                    bare = replace(checkpoint.request, cut={}, topics={})
+                    settled[info] = outcome, Checkpoint(request=bare, outcome=checkpoint.outcome)
+    if remembered is not None:
+        remembered.settled = settled
     return Listing(
         checkpoints=tuple(sorted(found, key=lambda item: (item.request.at, item.request.id))), damaged=damaged
     )
 
 
-def delete(store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | None = None) -> bool:
+def delete(
+    store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | None = None, known: KnownPins | None = None
+) -> bool:
     """Delete a checkpoint, its outcome and its pins; return whether there was one. Nothing is left to do twice.
 
     With `only`, a nonce, another one that has its id now is left alone. What an Active that is about to complete it
-    puts meanwhile is swept by its owner. Raises errors of the store.
+    puts meanwhile is swept by its owner. `known` is as for `pins.list_pins`. Raises errors of the store.
     """
     key = layout.checkpoint_key(pair, check_id(checkpoint_id))
     try:
@@ -155,7 +183,7 @@ def delete(store: ObjectStore, pair: str, checkpoint_id: str, *, only: str | Non
         return False
     store.delete([key])
     if nonce is not None:
-        mine = [pin for pin in pins.list_pins(store, pair) if _nonce_of(pin) == nonce]
+        mine = [pin for pin in pins.list_pins(store, pair, known=known) if _nonce_of(pin) == nonce]
         for pin in mine:
             pins.release(store, pair, pin)
         store.delete([layout.outcome_key(pair, nonce)])
@@ -182,17 +210,19 @@ class Look:
     held: dict[int, tuple[str, ...]]
 
 
-def look(store: ObjectStore, pair: str, now: int) -> Look:
+def look(store: ObjectStore, pair: str, now: int, *, remembered: Remembered | None = None) -> Look:
     """Look at all checkpoints and sweep what nobody needs any more. `now` is ms by the store's clock.
 
-    Any process may do so at any time. Raises errors of the store.
+    Any process may do so at any time. With `remembered`, which the caller keeps between looks, nothing is read again
+    that does not change any more. Raises errors of the store.
     """
-    found = [pin for pin in pins.list_pins(store, pair) if pin.lasting]
-    known = listing(store, pair)
+    remembered = Remembered() if remembered is None else remembered
+    found = [pin for pin in pins.list_pins(store, pair, known=remembered.pins) if pin.lasting]
+    known = listing(store, pair, remembered=remembered)
     for item in known.checkpoints:
         if _forgotten(item, now):
             _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
-            delete(store, pair, item.request.id, only=item.request.nonce)
+            delete(store, pair, item.request.id, only=item.request.nonce, known=remembered.pins)
     for checkpoint_id, why in known.damaged.items():
         _LOG.warning(
             "a checkpoint can't be read; what may be its stays; bring it back, or delete it if nobody needs it",

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -26,7 +26,7 @@ from backup_avro import layout
 from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.limits import PIN
-from sink.object_store.base import ObjectMissingError, ObjectStore, Put, StoreTransientError
+from sink.object_store.base import ObjectInfo, ObjectMissingError, ObjectStore, Put, StoreTransientError
 
 _LOG = structlog.get_logger()
 
@@ -65,6 +65,10 @@ class Pin:
         return self.generation in {generation, None} and (self.until is None or now < self.until)
 
 
+KnownPins: TypeAlias = dict[ObjectInfo, Pin]
+"""Lasting pins that were read, by what a listing says of their objects."""
+
+
 def put(store: ObjectStore, pair: str, *, generation: int, owner: str, until: int, pin_id: str | None = None) -> Pin:
     """Put a pin. Read the chain again afterwards: only what it says then is safe. Raises errors of the store.
 
@@ -91,26 +95,37 @@ def release(store: ObjectStore, pair: str, pin: Pin) -> None:
     store.delete([_key(pair, pin.id)])
 
 
-def list_pins(store: ObjectStore, pair: str) -> list[Pin]:
+def list_pins(store: ObjectStore, pair: str, *, known: KnownPins | None = None) -> list[Pin]:
     """Return all pins of the pair, expired ones too.
+
+    With `known`, which the caller keeps between calls, no lasting pin is read twice: nothing changes it.
 
     One that is gone when it is read was released or, if this process was stopped in between, renewed twice by pins that
     the listing does not have. So all are listed again. Raises StoreTransientError if pins come and go all the time, and
     other errors of the store.
     """
+    known = {} if known is None else known
     for _ in range(_LISTINGS):
         with suppress(ObjectMissingError):
-            return list(_listed(store, pair))
+            return list(_listed(store, pair, known))
     raise StoreTransientError(f"{store.url}: pins of {pair} go while they are read", remedy="try again")
 
 
-def _listed(store: ObjectStore, pair: str) -> Iterator[Pin]:
+def _listed(store: ObjectStore, pair: str, known: KnownPins) -> Iterator[Pin]:
     prefix = layout.pins_prefix(pair)
-    for item in list(store.list(prefix)):
+    items = list(store.list(prefix))
+    for gone in known.keys() - set(items):
+        known.pop(gone, None)
+    for item in items:
         name = item.key.removeprefix(prefix)
         if "/" not in name and name.endswith(".json"):
-            if layout.is_name(name.removesuffix(".json")):
-                yield _read(store, name.removesuffix(".json"), item.key)
+            if item in known:
+                yield known[item]
+            elif layout.is_name(name.removesuffix(".json")):
+                pin = _read(store, name.removesuffix(".json"), item.key)
+                if pin.lasting and pin.generation is not None:
+                    known[item] = pin
+                yield pin
             else:
                 _LOG.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
 

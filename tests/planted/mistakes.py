@@ -360,13 +360,13 @@ MISTAKES = (
     Mistake(
         name="what a merge replaced is deleted under a reader",
         file="sink/merge.py",
-        old="            if needed is None:\n                return\n            kept |= needed\n",
-        new="            kept |= needed or set()\n",
+        old="        if not all(map(self._is_known, holding)):\n            return\n",
+        new="        all(map(self._is_known, holding))\n",
     ),
     Mistake(
         name="what a checkpoint needs is deleted after a merge",
         file="sink/merge.py",
-        old="        going = [key for key in old if key not in kept]\n",
+        old="        going = [key for key in old if not self._is_needed(key, seqs)]\n",
         new="        going = old\n",
     ),
     Mistake(

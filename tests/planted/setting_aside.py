@@ -29,4 +29,22 @@ MISTAKES: tuple[Mistake, ...] = (
         old="    if len(topic) <= longest:\n",
         new="    if len(topic) <= 249:\n",
     ),
+    Mistake(
+        name="settled checkpoints are read at every look",
+        file="sink/chain/checkpoints.py",
+        old="        if info in before and infos.get(",
+        new="        if remembered is None and info in before and infos.get(",
+    ),
+    Mistake(
+        name="an id that is used again is taken for the checkpoint that had it",
+        file="sink/chain/checkpoints.py",
+        old="if info in before and infos.get(before[info][0].key) == before[info][0]:",
+        new="if info in before:",
+    ),
+    Mistake(
+        name="what checkpoints were there for is never forgotten",
+        file="sink/merge.py",
+        old="        if len(self._seqs) < len(before):\n",
+        new="        if len(self._seqs) > len(before):\n",
+    ),
 )

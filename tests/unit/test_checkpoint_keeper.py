@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from build_backup import CLUSTER, PAIR, Backup, TopicSpec, records
-from doubles import MemoryStore
+from doubles import MemoryStore, UnchangingStore
 from structlog.testing import capture_logs
 
 from backup_avro import layout
@@ -160,6 +160,60 @@ def test_junk_under_a_name_that_nobody_can_have_given_counts_for_nothing(store: 
     found = checkpoints.look(store, PAIR, 0)
     assert found.open == (asked,)
     assert checkpoints.listing(store, PAIR).damaged == {}
+
+
+def gets(store: MemoryStore, look: Callable[[], object]) -> list[str]:
+    """The objects that a look reads."""
+    before = len(store.log)
+    look()
+    return [key for what, key in store.log[before:] if what == "get"]
+
+
+def test_what_is_settled_is_read_once() -> None:
+    """Of 720 checkpoints, one an hour for a month, a look each half minute costs two listings."""
+    store = UnchangingStore(step_ms=0)
+    for number in range(720):
+        asked = request(store, id=f"hourly-{number}", nonce=f"{number:032x}")
+        if number % 2:
+            settled(store, asked, generation=1)
+        else:
+            settled(store, asked, generation=None)
+    mine = keeper(store)
+    held = mine.held
+    assert held is not None
+    assert len(held[1]) == 360
+    assert gets(store, mine.look) == []
+    assert (mine.open, mine.held) == ((), held)
+    still = request(store, id="open", nonce="f" * 32)
+    where = layout.checkpoint_key(PAIR, "open")
+    assert gets(store, mine.look) == gets(store, mine.look) == [where, layout.outcome_key(PAIR, "f" * 32)]
+    assert mine.open == (still,)
+    settled(store, still, generation=None)
+    assert len(gets(store, mine.look)) == 2
+    assert gets(store, mine.look) == []
+    assert checkpoints.delete(store, PAIR, "hourly-1")
+    assert gets(store, mine.look) == []
+    assert mine.held is not None
+    assert len(mine.held[1]) == 359
+    store.clock_ms += 8 * 86_400_000
+    keeper_gets = gets(store, mine.look)
+    assert len(keeper_gets) == 361, "those that are forgotten are read before they are deleted"
+    assert len(checkpoints.listing(store, PAIR).checkpoints) == 359
+    assert len(mine._remembered.settled) == 720 - 1 + 1
+    mine.look()
+    assert len(mine._remembered.settled) == len(mine._remembered.pins) == 359
+
+
+def test_an_id_that_is_used_again_is_another_checkpoint() -> None:
+    """Even where the store's clock stands still: what became of the first one is not there any more."""
+    store = UnchangingStore(step_ms=0)
+    settled(store, request(store), generation=None)
+    mine = keeper(store)
+    assert mine.open == ()
+    assert checkpoints.delete(store, PAIR, "nightly")
+    again = request(store, nonce="b" * 32)
+    mine.look()
+    assert mine.open == (again,)
 
 
 def test_what_became_of_another_request_is_damage(store: MemoryStore) -> None:
@@ -567,8 +621,8 @@ def test_one_that_was_asked_for_anew_is_not_forgotten(store: MemoryStore) -> Non
     armed: list[bool] = []
     listed = checkpoints.listing
 
-    def slow(*where: Any) -> checkpoints.Listing:
-        found = listed(*where)
+    def slow(*where: Any, **how: Any) -> checkpoints.Listing:
+        found = listed(*where, **how)
         armed.append(True)
         return found
 

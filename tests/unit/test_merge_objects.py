@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
-from doubles import MemoryStore, no_fault
+from doubles import MemoryStore, UnchangingStore, no_fault
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -448,6 +448,41 @@ def test_a_checkpoint_keeps_what_was_there_when_it_was_completed() -> None:
     pinned(store, seq)
     it.step()
     assert store.objects.keys() & (early | late) == present & late
+
+
+def test_what_checkpoints_are_there_for_is_read_once_and_forgotten_with_them() -> None:
+    """Of a hundred on one generation no more is kept in memory than of one; each chain is read once."""
+    store = UnchangingStore()
+    backup, _ = merged(store)
+    requests = []
+    for n in range(3, 12):
+        backup.commit([*records("t", 1, [2 * n]), *records("u", 0, [2 * n])], journal=True)
+        requests.append(pinned(store, backup.writer.state.seq))
+    it = merger(backup, replace(RULES, own_bytes=10_000))
+    to_the_end(it)
+    replaced = set(backup.writer.state.replaced)
+    store.clock_ms += 2 * GRACE_MS
+    to_the_end(it)
+    assert len(it._seqs) == 9
+    assert replaced & store.objects.keys(), "the checkpoints need some"
+    assert it._present.keys() <= store.objects.keys()
+    states = [ChainReader(store, PAIR).load(1, upto=seq) for seq in it._seqs.values()]
+    for key in (*replaced, *backup.writer.state.objects, "none"):
+        assert it._is_needed(key, sorted(it._seqs.values())) == any(key in state.objects for state in states)
+    seen = len(store.log)
+    it.step()
+    assert [key for what, key in store.log[seen:] if what == "get"] == []
+    for request in requests[:-1]:
+        pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if request.nonce in pin.id))
+    it.step()
+    assert len(it._seqs) == 1
+    assert {last for _, last in it._present.values()} == set(it._seqs.values())
+    last = ChainReader(store, PAIR).load(1, upto=next(iter(it._seqs.values())))
+    assert it._present.keys() == last.objects.keys()
+    pins.release(store, PAIR, next(pin for pin in pins.list_pins(store, PAIR) if pin.lasting))
+    it.step()
+    assert (it._seqs, it._present) == ({}, {})
+    assert replaced.isdisjoint(store.objects)
 
 
 # --- the thread -------------------------------------------------------------------------------------------------------

@@ -90,12 +90,12 @@ def asked(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
     told["gate"].set()
 
     def counted(what: str, answer: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             told[what] += 1
             assert told["gate"].wait(SOON_S)
             if told["error"] is not None:
                 raise told["error"]
-            return answer(*arguments)
+            return answer(*arguments, **named)
 
         return call
 
