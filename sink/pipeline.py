@@ -45,7 +45,7 @@ from sink.scarcity import scarcity
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
-from sink.topics import Cluster, tombstones_promised_s
+from sink.topics import DELETE_RETENTION, Cluster, tombstones_promised_s
 from sink.track import SHORTEST_RETENTION_S, Track, away_s, shorter_promise
 from sink.transcode.segment import OUTPUT_LIMIT, Transcoder
 from sink.worker_lane import Sizes, WorkerLane, Workforce
@@ -569,7 +569,7 @@ class Pipeline:
             _LOG.warning(
                 "delete.retention.ms is too short to prove that no deleted key comes back: best effort",
                 topic=topic.name,
-                delete_retention_s=retention_s,
+                delete_retention_ms=topic.config.get(DELETE_RETENTION),
                 remedy=f"set it to at least {SHORTEST_RETENTION_S:.0f} s",
             )
         if before is None:

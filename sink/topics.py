@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backup_avro.chain import GroupOffset, Topic, policies_in
+from backup_avro.chain import GroupOffset, Topic, number_in, policies_in
 
+DELETE_RETENTION = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
 ANY_GROUP = "*"
 _NAMED = 5
@@ -102,7 +103,11 @@ class Cluster(Protocol):
 
 
 def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
-    """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes."""
+    """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes.
+
+    0 where it is negative, which brokers take for a time that has passed, or no number: nothing is promised.
+    """
     if "compact" not in policies_in(config, unsaid="compact"):
         return None
-    return int(config.get("delete.retention.ms", DEFAULT_DELETE_RETENTION_MS)) / 1000
+    promised = number_in(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
+    return max(0, promised) / 1000

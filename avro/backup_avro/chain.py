@@ -187,6 +187,20 @@ def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str
     return frozenset(name.strip() for name in config.get("cleanup.policy", unsaid).split(",") if name.strip())
 
 
+def number_in(config: Mapping[str, str], name: str, *, unsaid: int, unclear: int) -> int:
+    """Return a number of a topic's configuration; `unsaid` if it is not there, `unclear` if it is none.
+
+    Brokers check what they are given, but not all that speak their protocol do, and one topic must not end what is
+    about many.
+    """
+    try:
+        return int(config[name])
+    except KeyError:
+        return unsaid
+    except ValueError:
+        return unclear
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as it was seen: `config` holds what was set on the topic, and the effective retention settings."""

@@ -11,6 +11,7 @@ from sink.source.assignment import Assignment, Broker, Partition, backoff
 from sink.source.fetch_session import Ask
 from sink.source.fetched import AtHead, FaultKind, Fetched, TopicPartition
 from sink.source.leadership import TELL_AFTER, denied, led_by
+from sink.source.slowness import Quotas
 
 UNCLEAR = 1.0  # seconds that nothing may be known about a partition before it is asked for on its own
 _PROBED_AT_ONCE = 50
@@ -26,6 +27,7 @@ class Answers:
         self._assignment = assignment
         self._read_committed = read_committed
         self._on_out_of_range = on_out_of_range
+        self._quotas = Quotas()
 
     def take(
         self,
@@ -44,6 +46,12 @@ class Answers:
         session = broker.session
         throttle = (response.throttle_time_ms or 0) / 1000
         broker.retry_at = received_at + throttle if throttle else 0.0
+        if self._quotas.answered(broker.node, throttle, received_at):
+            self._assignment.tell_all(
+                f"broker {broker.node} holds fetches back, because they take more than a quota allows: raise "
+                "consumer_byte_rate or request_percentage of this user or client id, or lower scan.rate_limit",
+                received_at,
+            )
         if response.error_code:
             if probed is None:
                 session.refused(response.error_code)
@@ -55,6 +63,7 @@ class Answers:
         listed = list(wire.fetch_parts(response, self._assignment.names))
         answered = {tp for tp, _ in listed}
         size = sum(len(data.records) for _, data in listed if data.records)
+        broker.busy, broker.asked = size * 2 >= broker.asked, size
         if size or 0 < patience_s / 2 <= received_at - requested_at:
             broker.hasty = 0
         elif patience_s > 0:

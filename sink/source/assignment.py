@@ -84,6 +84,8 @@ class Broker:
     in_flight: bool = False
     validating: bool = False
     buffered: bool = False  # records of its last response have not been handed out yet
+    asked: int = 0  # bytes that its request may bring, or that its response brought
+    busy: bool = False  # its last response brought half of what it was asked for, or more
     held: set[TopicPartition] = field(default_factory=set)
     wait: float = 0.0  # seconds the next request may take while partitions are held
     unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see answers

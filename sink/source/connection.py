@@ -151,12 +151,12 @@ class _WholeFrames:
     last_read: float
     last_write: float
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - passed through
+    def __init__(self, *args: Any, buffers: Buffers, **kwargs: Any) -> None:  # noqa: ANN401 - passed through
         super().__init__(*args, **kwargs)
         self._in_body = False
         self._filled = 0
         self._target = memoryview(bytearray(_SIZE.size))
-        self._buffers = Buffers()
+        self._buffers = buffers
 
     async def _read_from_sock(self) -> None:
         while self._read and not self._closed:
@@ -257,6 +257,7 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
 
     def __init__(self, net: Any, **config: Any) -> None:  # noqa: ANN401 - kafka-python has no types
         self._tls = tls.take(config)
+        self._buffers = Buffers()  # of all brokers: what is kept for each would be as much again for each
         super().__init__(net, **config)
         if self.ssl_enabled:
             tls.context_of(self._tls)  # a wrong path is told at once, not with the first connection
@@ -282,9 +283,11 @@ class _Told(KafkaConnectionManager):  # type: ignore[misc]  # untyped base
             timeout_at=timeout_at,
         )
         if not self.ssl_enabled:
-            return _Plain(self._net, sock, host=node.host)
+            return _Plain(self._net, sock, host=node.host, buffers=self._buffers)
         try:
-            transport = _Tls(self._net, sock, host=node.host, ssl_context=tls.context_of(self._tls))
+            transport = _Tls(
+                self._net, sock, host=node.host, ssl_context=tls.context_of(self._tls), buffers=self._buffers
+            )
         except Exception as error:
             sock.close()
             raise kafka_errors.KafkaConnectionError(str(error)) from error

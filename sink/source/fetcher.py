@@ -18,6 +18,7 @@ from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableErr
 from sink.source.fetch_session import Plan
 from sink.source.fetched import FaultKind, LogBounds, TopicPartition
 from sink.source.offsets import Lookups
+from sink.source.shares import bytes_to_ask
 from sink.source.slowness import SLOW, Slowness
 
 _T = TypeVar("_T")
@@ -37,8 +38,9 @@ class RawFetcher:
     inside `poll` and the look-ups only; between two calls, one response per broker may pile up in the socket. Poll at
     least every few seconds, or requests time out. Several fetchers in a process are independent of each other.
 
-    Memory: per broker at most one response (`FetchLimits.max_bytes`, or one record batch if that is larger) waits to be
-    handed out, and none is asked for meanwhile. What was handed out is the caller's.
+    Memory: per broker at most one response waits to be handed out, and none is asked for meanwhile. All of them
+    together bring about four times `FetchLimits.max_bytes` (`shares`), however many brokers there are, or one record
+    batch each if that is larger. What was handed out is the caller's.
 
     A partition whose records were handed out is not asked for again before `advance` (or `seek`) tells how far they
     were used. Call `advance` as soon as the next offset is known (`batches.end_of` finds it without decoding) and
@@ -377,10 +379,11 @@ class RawFetcher:
                 # Their next request must not wait behind a long poll of the others.
                 wait = min(broker.wait, longest)
                 broker.wait = max(broker.wait * 2, _SHORTEST_WAIT)
+        broker.asked = bytes_to_ask(broker, self._assignment.brokers.values(), most=self._limits.max_bytes)
         request = wire.fetch_request(
             plan,
             max_wait_ms=int(wait * 1000),
-            max_bytes=self._limits.max_bytes,
+            max_bytes=broker.asked,
             read_committed=self._read_committed,
         )
         broker.in_flight = True

@@ -1,8 +1,13 @@
-"""Brokers that let requests wait: a lag alone does not say what makes it. Pure; times are seconds by `sink.clock`."""
+"""Brokers that let requests wait: a lag alone does not say what makes it. Pure; times are seconds by `sink.clock`.
+
+A broker, or the way to it, is slow; or it holds a client back that takes more than its quota allows (KIP-219), and says
+for how long it does in each answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 SLOW: Final = 10.0
@@ -41,3 +46,39 @@ class Slowness:
         """Note that it was answered, or is waited for no longer."""
         if now - max(self._sent.pop(broker), self._since) < SLOW:
             self._slow.discard(broker)
+
+
+WINDOW: Final = 60.0
+"""Seconds over which it is added up for how long a quota holds fetches back."""
+_MUCH: Final = 5.0
+_LITTLE: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Window:
+    """What one broker said since `began`: seconds. `told`: that it was much, or was in the window before."""
+
+    began: float
+    seconds: float = 0.0
+    told: bool = False
+
+
+class Quotas:
+    """Knows for how long quotas hold fetches back. A broker is named once, until a minute goes by almost without."""
+
+    def __init__(self) -> None:
+        self._windows: dict[int, _Window] = {}
+
+    def answered(self, broker: int, throttled_s: float, now: float) -> bool:
+        """Take in what an answer says; return whether the broker is to be named now."""
+        window = self._windows.get(broker)
+        if window is None or now - window.began >= 2 * WINDOW:
+            window = self._windows[broker] = _Window(now)
+        elif now - window.began >= WINDOW:
+            told = window.told and window.seconds >= _LITTLE
+            window = self._windows[broker] = _Window(now, told=told)
+        window.seconds += throttled_s
+        if window.told or window.seconds < _MUCH:
+            return False
+        window.told = True
+        return True

@@ -47,4 +47,28 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        if len(self._seqs) < len(before):\n",
         new="        if len(self._seqs) > len(before):\n",
     ),
+    Mistake(
+        name="each broker is asked for a whole answer",
+        file="sink/source/fetcher.py",
+        old="bytes_to_ask(broker, self._assignment.brokers.values(), most=",
+        new="bytes_to_ask(broker, (broker,), most=",
+    ),
+    Mistake(
+        name="what was asked for and not used yet does not count",
+        file="sink/source/shares.py",
+        old="if one.in_flight or one.buffered)",
+        new="if one.buffered)",
+    ),
+    Mistake(
+        name="the newest of each key takes twice the memory",
+        file="spark_jobs/restore_latest.py",
+        old="    del columns  # the digests are not needed any more, and are two thirds of it\n",
+        new="    columns = [half[order] for half in columns]\n",
+    ),
+    Mistake(
+        name="what a setting is ends the backup of all topics",
+        file="sink/topics.py",
+        old="number_in(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)",
+        new="int(config.get(DELETE_RETENTION, DEFAULT_DELETE_RETENTION_MS))",
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from sink.transcode.reverse import build_batches
 from spark_jobs import restore_sieve
 from spark_jobs.partitioner import Partitioner, chooser, murmur2
 from spark_jobs.read import Body
-from spark_jobs.restore_latest import Ascending, newest
+from spark_jobs.restore_latest import PASS_RECORDS, Ascending, newest
 from spark_jobs.restore_shape import NOTHING, Shape
 from spark_jobs.restore_sieve import Chunk, Sieve, Unit
 from spark_jobs.restore_survey import out_of_order
@@ -292,3 +293,18 @@ def test_the_newest_of_each_key(steps: list[tuple[int, int]], pass_records: int)
     assert [number for number in range(offset + 2) if number in asked] == list(found)
     sparse = Ascending(found)
     assert [number for number in range(0, offset + 2, 3) if number in sparse] == [n for n in found if n % 3 == 0]
+
+
+def test_the_newest_of_each_key_takes_the_memory_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a gigabyte for a pass: 42 bytes for each of its records."""
+    monkeypatch.setattr("spark_jobs.restore_latest._AT_ONCE", 1 << 12)
+    count = 100_000
+    tracemalloc.start()
+    try:
+        found = newest(lambda: ((number, b"%d" % number) for number in range(count)), count)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found) == count
+    assert peak < 44 * count
+    assert 42 * PASS_RECORDS < 512 << 20

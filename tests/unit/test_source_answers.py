@@ -543,3 +543,15 @@ def test_no_leader_for_long_is_told_once() -> None:
 def test_backoff_grows_to_a_limit() -> None:
     """Doubling from the first to the most, for any number of failures."""
     assert [backoff(n, first=0.1, most=1.0) for n in (0, 1, 2, 3, 4, 1000)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_a_broker_that_a_quota_has_hold_fetches_back_is_told() -> None:
+    """By what its answers say, whether they bring records, nothing or an error; once."""
+    rig = Rig()
+    rig.all_at_head()
+    told = []
+    for answer in (response(data(A), throttle=1000), response(throttle=1000), response(error=70, throttle=1000)) * 4:
+        told += [event for event in rig.exchange(answer, after=1.0) if isinstance(event, FetchFault)]
+    assert len(told) == 1
+    assert (told[0].partition, told[0].kind) == (-1, FaultKind.TRANSIENT)
+    assert "broker 1 holds fetches back, because they take more than a quota allows" in told[0].detail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sink.source.slowness import SLOW, Slowness
+from sink.source.slowness import SLOW, WINDOW, Quotas, Slowness
 
 
 def watched(slowness: Slowness, begin: float, end: float) -> list[tuple[float, int]]:
@@ -54,3 +54,25 @@ def test_time_in_which_nobody_looked_does_not_count() -> None:
     slowness.ended(1, 300.0)
     slowness.sent(1, 300.0)
     assert len(watched(slowness, 300.5, 300.0 + SLOW)) == 1, "that answer was in time"
+
+
+def test_a_quota_that_holds_fetches_back_is_named_once() -> None:
+    """When it was five seconds in a minute; again only when a minute has gone by almost without."""
+    quotas = Quotas()
+
+    def named(begin: float, end: float, throttled_s: float) -> list[float]:
+        return [float(now) for now in range(int(begin), int(end)) if quotas.answered(1, throttled_s, float(now))]
+
+    assert named(0, 60, 0.05) == []
+    assert named(60, 200, 0.5) == [69]
+    assert not quotas.answered(2, 1.0, 200.0), "each broker by itself"
+    assert named(200, 330, 0.0) == []
+    assert named(330, 400, 1.0) != []
+
+
+def test_long_without_an_answer_ends_what_a_quota_did() -> None:
+    """Nobody asked, so nobody was held back."""
+    quotas = Quotas()
+    assert quotas.answered(1, 5.0, 0.0)
+    assert not quotas.answered(1, 5.0, WINDOW)
+    assert quotas.answered(1, 5.0, 3 * WINDOW)

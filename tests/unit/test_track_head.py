@@ -326,6 +326,11 @@ def test_read_through_and_lag() -> None:
         ({"cleanup.policy": "delete,compact"}, 86_400.0),
         ({"cleanup.policy": "delete, compact"}, 86_400.0),
         ({"cleanup.policy": "delete"}, None),
+        ({"cleanup.policy": "delete", "delete.retention.ms": "-1"}, None),
+        ({"delete.retention.ms": "-1"}, 0.0),
+        ({"delete.retention.ms": " 3000 "}, 3.0),
+        ({"delete.retention.ms": ""}, 0.0),
+        ({"delete.retention.ms": "7d"}, 0.0),
     ],
 )
 def test_how_long_tombstones_are_promised(config: dict[str, str], seconds: float | None) -> None:

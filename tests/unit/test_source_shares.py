@@ -1,0 +1,148 @@
+"""What answers of brokers may bring together: as much for a hundred of them as for a few."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sink.source import wire
+from sink.source.assignment import Broker
+from sink.source.fetch_session import Ask
+from sink.source.fetched import TopicPartition
+from sink.source.fetcher import RawFetcher
+from sink.source.leadership import take_views
+from sink.source.shares import LEAST, WHOLE_ANSWERS, bytes_to_ask
+
+MOST = 8 << 20
+ID = UUID(int=1)
+
+
+class Manager:
+    """Connections that note what is sent and answer nothing."""
+
+    bootstrapped = True
+
+    def __init__(self) -> None:
+        self.sent: dict[int, Any] = {}
+
+    def send(self, request: Any, *, node_id: int) -> Any:
+        """Note a request."""
+        self.sent[node_id] = request
+        return SimpleNamespace(add_callback=lambda *_: None, add_errback=lambda *_: None)
+
+
+def asked(brokers: int) -> list[int]:
+    """The bytes that a fetcher asks so many brokers for at once, each of which leads a partition."""
+    with RawFetcher({"bootstrap.servers": "b:9092"}, read_committed=True) as fetcher:
+        own, manager = fetcher._manager, Manager()
+        fetcher._manager = manager  # type: ignore[assignment]  # what is needed of it
+        for number in range(brokers):
+            fetcher.assign(TopicPartition("t", number), 0, topic_id=ID)
+        leaders = dict(enumerate((number + 1, 1) for number in range(brokers)))
+        take_views(
+            fetcher._assignment, [wire.TopicView(name="t", error_code=0, topic_id=ID, partitions=leaders)], 100.0
+        )
+        for broker in fetcher._assignment.brokers.values():
+            fetcher._send(broker, 100.0)
+        fetcher._manager = own
+        return [request.max_bytes for request in manager.sent.values()]
+
+
+@pytest.mark.parametrize("brokers", [1, 3, 4, 5, 100, 500])
+def test_a_hundred_brokers_are_asked_for_no_more_than_a_few(brokers: int) -> None:
+    """Of a few each may send a whole answer, as it is configured."""
+    sizes = asked(brokers)
+    assert len(sizes) == brokers
+    assert sum(sizes) <= WHOLE_ANSWERS * MOST
+    assert min(sizes) >= LEAST
+    if brokers <= WHOLE_ANSWERS:
+        assert set(sizes) == {MOST}
+
+
+def read_from(node: int) -> Broker:
+    """A broker that leads a partition."""
+    broker = Broker(node=node)
+    broker.session.want(
+        TopicPartition("t", node),
+        Ask(
+            partition=node,
+            current_leader_epoch=1,
+            fetch_offset=0,
+            last_fetched_epoch=-1,
+            partition_max_bytes=MOST,
+            topic_id=ID,
+            serial=1,
+        ),
+    )
+    return broker
+
+
+def send(broker: Broker, brokers: list[Broker]) -> int:
+    """Have a request leave; return what it asks for."""
+    broker.asked = bytes_to_ask(broker, brokers, most=MOST)
+    broker.in_flight = True
+    return broker.asked
+
+
+def answer(broker: Broker, size: int) -> None:
+    """Have its answer come, as `answers` notes it."""
+    broker.in_flight, broker.buffered = False, size > 0
+    broker.busy, broker.asked = size * 2 >= broker.asked, size
+
+
+def test_brokers_that_have_more_share_what_the_others_leave() -> None:
+    """And give it back when they have not."""
+    brokers = [read_from(node) for node in range(20)]
+    for broker in brokers:
+        assert send(broker, brokers) == LEAST
+    for broker in brokers:
+        answer(broker, LEAST if broker.node < 6 else 100)
+        broker.buffered = False
+    sizes = [send(broker, brokers) for broker in brokers]
+    assert sizes[:6] == [(WHOLE_ANSWERS * MOST - 14 * LEAST) // 6] * 6
+    assert sizes[6:] == [LEAST] * 14
+    answer(brokers[0], 0)
+    answer(brokers[1], sizes[1])
+    brokers[1].buffered = False
+    assert send(brokers[0], brokers) == LEAST
+    assert send(brokers[1], brokers) == (WHOLE_ANSWERS * MOST - 15 * LEAST) // 5
+
+
+def test_one_busy_broker_of_many_gets_whole_answers() -> None:
+    """As if it were alone."""
+    brokers = [read_from(node) for node in range(100)]
+    brokers[7].busy = True
+    assert send(brokers[7], brokers) == MOST
+
+
+def test_brokers_that_get_busy_one_by_one_get_what_is_left() -> None:
+    """The first were asked for whole answers, which may still come."""
+    brokers = [read_from(node) for node in range(100)]
+    for broker in brokers:
+        broker.busy = True
+        send(broker, brokers)
+    assert sum(broker.asked for broker in brokers) <= WHOLE_ANSWERS * MOST + LEAST * len(brokers)
+    assert [broker.asked for broker in brokers[:3]] == [MOST] * 3
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 120), st.lists(st.tuples(st.integers(0, 119), st.floats(0, 1), st.booleans()), max_size=400))
+def test_the_sum_is_never_passed(count: int, steps: list[tuple[int, float, bool]]) -> None:
+    """Whatever comes when, and whoever had more to send before."""
+    brokers = [read_from(node) for node in range(count)]
+    for number, share, handed_out in steps:
+        broker = brokers[number % count]
+        if broker.in_flight:
+            answer(broker, int(broker.asked * share))
+        elif not broker.buffered:
+            send(broker, brokers)
+        if handed_out:
+            for one in brokers:
+                one.buffered = False
+        held = sum(one.asked for one in brokers if one.in_flight or one.buffered)
+        assert held <= WHOLE_ANSWERS * MOST + LEAST * count
