@@ -283,6 +283,9 @@ class BaseLane:
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)
+            case FaultKind.TOO_LARGE:
+                self._board.say_damaged(tp, DamagedError(fault.detail), tail=False)
+                self._failed(tp, track)
             case FaultKind.OUT_OF_RANGE | FaultKind.DIVERGED:
                 self._board.say(reading(tp, tail=False), why)
                 self._failed(tp, track)

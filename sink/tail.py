@@ -223,6 +223,8 @@ class TailLane:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
             case FaultKind.OUT_OF_RANGE:
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
+            case FaultKind.TOO_LARGE:
+                self._board.say_damaged(tp, DamagedError(fault.detail), tail=True)
             case _:
                 self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 

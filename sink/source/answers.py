@@ -139,7 +139,7 @@ class Answers:
             diverged(self._assignment, part, diverging.epoch, diverging.end_offset, received_at)
             return
         part.failures = 0
-        part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED}
+        part.told -= {FaultKind.TRANSIENT, FaultKind.UNAUTHORIZED, FaultKind.TOO_LARGE}
         records = data.records or b""
         high_watermark = data.high_watermark
         stable = data.last_stable_offset if data.last_stable_offset >= 0 else high_watermark

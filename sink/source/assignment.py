@@ -7,7 +7,7 @@ a partition is in the session of its leader if and only if it may be asked for r
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -90,6 +90,7 @@ class Broker:
     wait: float = 0.0  # seconds the next request may take while partitions are held
     unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see answers
     probed: bool = False  # the last request was one for unclear partitions
+    suspects: deque[TopicPartition] = field(default_factory=deque)  # to be asked for alone, see `oversize`
     retry_at: float = 0.0
     failures: int = 0
     hasty: int = 0  # answers in a row that brought no records, and came long before they had to

@@ -98,6 +98,9 @@ class FaultKind(Enum):
     UNAUTHORIZED = "unauthorized"
     """The principal may not read the topic. Said once, tried again at intervals."""
 
+    TOO_LARGE = "too_large"
+    """What is to be read next does not fit `receive.message.max.bytes`. Said once, tried again at intervals."""
+
     LEADER_MOVED = "leader_moved"
     """For information: another broker leads now, or the same one after another may have led. Comes before anything that
     was fetched from the new leader."""

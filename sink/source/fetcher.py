@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableErr
 from sink.source.fetch_session import Plan
 from sink.source.fetched import FaultKind, LogBounds, TopicPartition
 from sink.source.offsets import Lookups
+from sink.source.oversize import answer_too_large, next_suspect
 from sink.source.shares import bytes_to_ask
 from sink.source.slowness import SLOW, Slowness
 
@@ -59,7 +60,8 @@ class RawFetcher:
         self._limits = limits or client_config.fetch_limits(props)
         self._read_committed = read_committed
         config = client_config.for_kafka_python(props)
-        config["receive_message_max_bytes"] = max(self._limits.receive_bytes, self._limits.max_bytes * 2)
+        self._most_received = max(self._limits.receive_bytes, self._limits.max_bytes * 2)
+        config["receive_message_max_bytes"] = self._most_received
         self._metadata_max_age = config.get("metadata_max_age_ms", 300_000) / 1000
         self._net, self._manager = connection.open_connections(config, servers=self._servers)
         self._assignment = Assignment(partition_max_bytes=self._limits.partition_max_bytes)
@@ -362,7 +364,7 @@ class RawFetcher:
     # Fetching
 
     def _send(self, broker: Broker, now: float) -> None:
-        probe = () if broker.probed else due_probe(broker, now)
+        probe = next_suspect(broker) or (() if broker.probed else due_probe(broker, now))
         broker.probed = bool(probe)
         longest = self._limits.max_wait_ms / 1000
         wait = longest
@@ -402,10 +404,15 @@ class RawFetcher:
             self._answers.take(broker, response, requested_at=now, received_at=received, probed=probed, patience_s=wait)
 
         future.add_callback(self._guarded(came))
-        future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error)))
+        future.add_errback(self._guarded(lambda error: self._fetch_failed(broker, error, probed)))
 
-    def _fetch_failed(self, broker: Broker, error: BaseException) -> None:
+    def _fetch_failed(
+        self, broker: Broker, error: BaseException, probed: Collection[TopicPartition] | None = None
+    ) -> None:
         now = clock.now()
+        if isinstance(error, kafka_errors.InvalidReceiveError):
+            self._frame_too_large(broker, probed or broker.session.sent, now)
+            return
         broker.in_flight = False
         self._slowness.ended(broker.node, now)
         broker.session.broken()
@@ -419,6 +426,13 @@ class RawFetcher:
             why = self._manager.refusal(broker.node) or str(error) or type(error).__name__
             self._assignment.tell_all(f"broker {broker.node} can't be read from: {why}", now)
         self._assignment.want_metadata(now)
+
+    def _frame_too_large(self, broker: Broker, asked: Collection[TopicPartition], now: float) -> None:
+        broker.in_flight = False
+        self._slowness.ended(broker.node, now)
+        broker.session.broken()
+        broker.retry_at = now + self._manager.connection_delay(broker.node)
+        answer_too_large(self._assignment, broker, asked, most=self._most_received, now=now)
 
     def _find_range(self, part: Partition) -> None:
         self._spawn(self._tell_out_of_range, part, part.serial)

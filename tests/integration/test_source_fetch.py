@@ -475,6 +475,27 @@ def test_a_batch_larger_than_the_limits(kafka: KafkaServer, make_topic: TopicMak
     assert reader.keys[topic, 0] == [0]
 
 
+def test_a_batch_that_no_frame_takes_stops_its_partition_alone(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher
+) -> None:
+    """All others of that broker are read, what comes later too; it is named, and rests."""
+    topic = make_topic(partitions=4, compacted=False)
+    write(kafka, topic, 1, size=900_000)
+    for number in (1, 2):
+        write(kafka, topic, 30, size=1000, partition=number)
+    reader = Reader(make_fetcher(limits=FetchLimits(max_bytes=20_000, partition_max_bytes=20_000, receive_bytes=1)))
+    for number in range(4):
+        reader.fetcher.assign((topic, number), 0)
+    reader.until(lambda: reader.at_head((topic, 1), (topic, 2), (topic, 3)), timeout_s=20.0)
+    write(kafka, topic, 30, first=30, size=1000, partition=2)
+    reader.until(lambda: len(reader.keys[topic, 2]) == 60, timeout_s=20.0)
+    assert reader.keys[topic, 1] == list(range(30))
+    assert reader.keys[topic, 2] == list(range(60))
+    (fault,) = [fault for fault in reader.faults if fault.kind is FaultKind.TOO_LARGE]
+    assert (fault.partition, fault.offset) == (0, 0)
+    assert "receive.message.max.bytes (40,000)" in fault.detail
+
+
 def test_idle_partitions_do_not_slow_a_busy_one(
     kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher
 ) -> None:

@@ -71,4 +71,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="number_in(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)",
         new="int(config.get(DELETE_RETENTION, DEFAULT_DELETE_RETENTION_MS))",
     ),
+    Mistake(
+        name="an answer that no frame takes is asked for again and again",
+        file="sink/source/fetcher.py",
+        old="        if isinstance(error, kafka_errors.InvalidReceiveError):\n",
+        new="        if isinstance(error, kafka_errors.InvalidReceiveError) and broker.failures > 99:\n",
+    ),
+    Mistake(
+        name="whatever lies in a request that no frame takes is set aside",
+        file="sink/source/oversize.py",
+        old="    if len(asked) > 1:\n",
+        new="    if not asked:\n",
+    ),
 )
