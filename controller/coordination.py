@@ -22,17 +22,25 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
 from backup_avro.head import Head
+from backup_avro.signature import SignatureError, Signer, Trust
+from backup_avro.turn_request import check_request, sign_request
 from controller import losses
 from controller.agreement import Terms, terms_in
 from controller.heads import Published
 from controller.log import redact
 from controller.observation import Activation, Peer, Twin
-from controller.remembered import INCARNATIONS, STRANGERS, Remembered, lean
+from controller.remembered import INCARNATIONS, LONGEST, STRANGERS, Remembered, lean
+from sink.rates import RatedLog, TokenBucket
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import TopicExistsError
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
+_SHOWN = 200
+"""Characters of what a stranger wrote that go into a log line."""
+_WAKES, _WAKE_EVERY_S = 10, 1.0
+"""Messages that have the instance look at once, and how often one more does. It looks every second anyway."""
 #: How the names of consumer groups begin that are never joined: librdkafka wants one.
 GROUP_PREFIX: Final = "tandem-coordination-"
 _POLL_S = 0.2
@@ -72,8 +80,9 @@ class _Voice:
 class Bulletin:
     """What was read, folded, within bounds. `take` is called by one thread; the questions may come from another."""
 
-    def __init__(self, *, pair: str, me: str, peer: str, incarnation: str) -> None:
+    def __init__(self, *, pair: str, me: str, peer: str, incarnation: str, trust: Trust | None = None) -> None:
         self._pair = pair
+        self._trust = trust or Trust()
         self._me = me
         self._peer = peer
         self._incarnation = incarnation
@@ -92,7 +101,7 @@ class Bulletin:
 
     def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
         """Note a message; `live` if it was written after this process began to read."""
-        if message.pair != self._pair:
+        if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):
             return
         of_pair = message.instance in self._pair_of_two
         message = lean(message, of_pair=of_pair)
@@ -121,6 +130,21 @@ class Bulletin:
                         voice.terms = terms_in(message)
                         voice.losses = losses.generations_in(message)
                 self._newest[message.instance] = message.incarnation
+
+    def _counts(self, message: CoordinationMessage) -> bool:
+        """Whether a request for a turn counts for anything."""
+        try:
+            check_request(message, self._trust)
+        except SignatureError as error:
+            _RATED.warning(
+                "a request for a turn counts for nothing",
+                sender=message.instance[:_SHOWN],
+                target=(message.target or "")[:_SHOWN],
+                generation=message.generation,
+                error=str(error)[:LONGEST],
+            )
+            return False
+        return True
 
     def peer(self) -> Peer:
         """Return what is known of the peer from messages."""
@@ -202,8 +226,11 @@ class CoordinationTopic:
         admin: ClusterAdmin,
         bulletin: Bulletin,
         identity: CoordinationMessage,
+        signer: Signer | None = None,
     ) -> None:
         self._props = props
+        self._signer = signer
+        self._wakes = TokenBucket(_WAKES, _WAKE_EVERY_S)
         self._topic = topic
         self._replication_factor = replication_factor
         self._admin = admin
@@ -265,6 +292,8 @@ class CoordinationTopic:
             reason=None if message.reason is None else redact(message.reason),
             details={key: redact(value) for key, value in message.details.items()},
         )
+        if event is Event.ACTIVATE and self._signer is not None:
+            message = sign_request(message, self._signer)
         try:
             self._producer.produce(
                 self._topic,
@@ -305,7 +334,7 @@ class CoordinationTopic:
             try:
                 self._read()
             except Exception as error:  # noqa: BLE001 (a thread that ended would leave the instance deaf for ever)
-                _LOG.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
+                _RATED.warning("cannot read the coordination topic, trying again", topic=self._topic, error=str(error))
                 self._deaf = True
                 self._stopped.wait(_READ_AGAIN_S)
             if self._gone.is_set():
@@ -349,6 +378,7 @@ class CoordinationTopic:
                     self._deaf = complained
                 message = consumer.poll(_POLL_S)
                 if message is None:
+                    _RATED.flush()
                     continue
                 if message.error():
                     complained = self._complain(message.error()) or complained
@@ -369,7 +399,7 @@ class CoordinationTopic:
         if error.code() == KafkaError._PARTITION_EOF or admin_errors.is_about_no_group(error):  # noqa: SLF001 (the library's documented name)
             return False
         why = str(self._explain(error, "read"))
-        _LOG.warning("trouble reading the coordination topic", topic=self._topic, error=why)
+        _RATED.warning("trouble reading the coordination topic", topic=self._topic, error=why)
         self._deaf = True
         return True
 
@@ -381,8 +411,10 @@ class CoordinationTopic:
         parsed = parse(message)
         if parsed is None:
             return
-        self._bulletin.take(parsed, live=live, now_mono=time.monotonic())
-        if self._wake is not None and live and parsed.event is not Event.PROGRESS:
+        now = time.monotonic()
+        self._bulletin.take(parsed, live=live, now_mono=now)
+        wakes = live and parsed.event is not Event.PROGRESS and parsed.pair == self._identity.pair
+        if self._wake is not None and wakes and self._wakes.take(now):
             self._wake.set()
 
 
@@ -395,10 +427,10 @@ def parse(message: Message) -> CoordinationMessage | None:
         parsed = decode(value)
         where = parse_message_key(key)
     except DamagedError as error:
-        _LOG.warning("ignoring a record on the coordination topic", offset=message.offset(), error=str(error))
+        _RATED.warning("ignoring a record on the coordination topic", offset=message.offset(), error=str(error))
         return None
     if (where.pair, where.instance, where.event) != (parsed.pair, parsed.instance, parsed.event):
-        _LOG.warning("ignoring a record whose key and value disagree", offset=message.offset())
+        _RATED.warning("ignoring a record whose key and value disagree", offset=message.offset())
         return None
     return parsed
 

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from backup_avro import coverage
-from backup_avro.chain import Clearing
+from backup_avro.chain import Claim, Clearing
 from backup_avro.coverage import Shortfall
 from backup_avro.fold import Generation
 from backup_avro.pause import Pause, in_force
 from backup_avro.release import released
 from controller.observation import Activation, Observation, PipelineState, Policy, Role
 
+_TURNS_AT_ONCE = 3
+"""So many requested turns within one rotation interval begin at once."""
+_A_DAY_S = 86_400.0
+_MANY = 32
+"""More requested turns don't make the rest longer."""
 _LOST_HEARTBEATS = 3
 """A peer whose chain goes on growing so many heartbeats after the last one that was heard lives without being heard."""
 
@@ -25,6 +30,7 @@ class Reason(StrEnum):
 
     NOTHING_EXISTS = "no generation exists yet"
     ASKED = "asked to take the next turn"
+    ASKED_TOO_OFTEN = "asked to take the next turn, too soon after other such turns"
     ACTIVE_SILENT = "the Active has been silent"
     PEER_SILENT = "the peer did not take its turn in time"
     ROTATION_DUE = "the generation is due for rotation"
@@ -41,6 +47,7 @@ class Reason(StrEnum):
     SUPERSEDED = "a newer complete generation exists, it is not needed"
     FENCED = "another incarnation of this instance has taken over"
     TWIN_ALIVE = "another process with this instance name was heard a moment ago"
+    ONE_AT_A_TIME = "a newer build of this instance takes its place"
     PAUSED = "paused by a person: nobody claims by itself"
     WAITING_FOR_FIRST = "the other instance goes first"
     WAITING_FOR_BROKERS = "no answer of the brokers yet"
@@ -150,7 +157,7 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
         return Decision(role=role, actions=_not_under_way(takeovers, seen), reason=Reason.RESTARTED)
     actions: list[Action] = []
     for generation in held:
-        actions.extend(_duty(generation, seen, policy))
+        actions.extend(_duty(generation, held, seen, policy))
     lost = sorted(number for number in seen.damaged & seen.pipelines.keys() if not seen.pipelines[number].draining)
     actions.extend(Drain(generation=number, reason=Reason.UNREADABLE) for number in lost)
     claims, reason = _turn(held, seen, policy)
@@ -231,17 +238,17 @@ def _wanted(generation: Generation, seen: Observation) -> bool:
 # --- duties: what a generation of mine asks for -----------------------------------------------------------------------
 
 
-def _duty(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+def _duty(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
     if generation.gone:
         return []
     if generation.sealed or generation.clearing is not None:
         return _duty_of_sealed(generation, seen, policy)
     if generation.complete:
         return _duty_of_active(generation, seen, policy)
-    return _duty_of_open(generation, seen, policy)
+    return _duty_of_open(generation, held, seen, policy)
 
 
-def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> list[Action]:
+def _duty_of_open(generation: Generation, held: list[Generation], seen: Observation, policy: Policy) -> list[Action]:
     number = generation.number
     pipeline = seen.pipelines.get(number)
     spoilt = coverage.spoilt(generation)
@@ -251,7 +258,13 @@ def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> 
             return [] if pipeline.draining else [Drain(generation=number, reason=reason)]
         goes = Clearing(goes=tuple(sorted(generation.positions)), stays={})
         return [Clear(generation=number, clearing=goes, reason=reason)]
+    if any(g.number > number and _wanted(g, seen) for g in held):
+        # One build per instance takes memory at a time. What this one has stays until the newer one is COMPLETE.
+        running = pipeline is not None and pipeline.drained_mono is None and not pipeline.draining
+        return [Drain(generation=number, reason=Reason.ONE_AT_A_TIME)] if running else []
     start = _keep_running(number, pipeline, seen, policy)
+    if start and any(_takes_memory(g, seen) for g in held if g.number != number):
+        return []
     if start or seen.guarded is None:
         return start
     # Whether a log was cut is asked of the brokers before COMPLETE, because the chains can't tell.
@@ -259,6 +272,13 @@ def _duty_of_open(generation: Generation, seen: Observation, policy: Policy) -> 
     if coverage.obstacles(generation, seen.generations, seen.guarded, maybe_cut):
         return []
     return [Complete(generation=number, reason=Reason.READ_THROUGH, maybe_cut=maybe_cut)]
+
+
+def _takes_memory(generation: Generation, seen: Observation) -> bool:
+    """Whether a build still reads, or commits what it has read."""
+    pipeline = seen.pipelines.get(generation.number)
+    ended = pipeline is None or pipeline.drained_mono is not None or pipeline.failed_mono is not None
+    return not generation.complete and not ended
 
 
 def _keep_running(number: int, pipeline: PipelineState | None, seen: Observation, policy: Policy) -> list[Action]:
@@ -329,20 +349,40 @@ def _duty_of_sealed(generation: Generation, seen: Observation, policy: Policy) -
 def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:
     if seen.guarded is None:
         return [], Reason.WAITING_FOR_TOPICS if seen.topicless else Reason.WAITING_FOR_BROKERS
-    number = seen.newest + 1
     building = any(_building(g, seen, policy) for g in seen.generations)
+    asked = _request(seen, policy, building=building)
+    if asked is not None and _may_be_granted(seen, policy):
+        claim = ClaimNext(generation=asked.generation, reason=Reason.ASKED, detail=asked.reason)
+        return [claim], Reason.ASKED
+    # A request that has to wait keeps nobody from what he does by himself.
+    claims, reason = _own_turn(held, seen, policy, building=building)
+    return claims, Reason.ASKED_TOO_OFTEN if asked is not None and reason is Reason.STEADY else reason
+
+
+def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation | None:
+    """Return the first request for the next generation that counts for me.
+
+    Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number alone,
+    so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
+    """
     pause = in_force(seen.pause, seen.at)
     for activation in seen.activations:
-        if pause is not None and not _insists(activation, pause):
+        if pause is not None and not _insists(activation, pause, seen, policy):
             continue
-        # Instances ask when nobody builds; a person may know that a build never ends. A request counts for its number
-        # alone, so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
-        if activation.target == seen.me and activation.generation == number and (activation.by_person or not building):
-            return [ClaimNext(generation=number, reason=Reason.ASKED, detail=activation.reason)], Reason.ASKED
+        mine = activation.target == seen.me and activation.generation == seen.newest + 1
+        if mine and (activation.by_person or not building):
+            return activation
+    return None
+
+
+def _own_turn(
+    held: list[Generation], seen: Observation, policy: Policy, *, building: bool
+) -> tuple[list[Action], Reason]:
     if building:
         return [], Reason.STEADY
-    if pause is not None:
+    if in_force(seen.pause, seen.at) is not None:
         return [], Reason.PAUSED
+    number = seen.newest + 1
     active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
     if active is None:
         return _first_turn(number, seen, policy)
@@ -353,9 +393,34 @@ def _turn(held: list[Generation], seen: Observation, policy: Policy) -> tuple[li
     return _next_turn(active, number, seen, policy)
 
 
-def _insists(activation: Activation, pause: Pause) -> bool:
-    """Whether a person asked for this turn although the pair was paused already, and so in spite of it."""
-    return activation.by_person and activation.at >= pause.at
+def _insists(activation: Activation, pause: Pause, seen: Observation, policy: Policy) -> bool:
+    """Whether a person asked for this turn although the pair was paused already, and so in spite of it.
+
+    A time far in the future is a wrong or a forged one: with it one message would overrule every later pause.
+    """
+    latest = seen.at + policy.liveness_timeout_s * 1000
+    return activation.by_person and pause.at <= activation.at <= latest
+
+
+def was_requested(claim: Claim) -> bool:
+    """Whether a generation was claimed because a message asked for it."""
+    return claim.reason.startswith(Reason.ASKED.value)
+
+
+def _may_be_granted(seen: Observation, policy: Policy) -> bool:
+    """Whether a requested turn may begin now: whoever can write to the topic can ask as often as he likes.
+
+    The first three within a rotation interval, a day at most, begin at once. Each further one waits twice as long after
+    the last as the one before, from `liveness.timeout` up to a day. Those since the newest COMPLETE generation count
+    however old they are, so that a build which is passed over by the next one gets more and more time.
+    """
+    complete = max((g.number for g in seen.generations if g.complete), default=0)
+    window_ms = min(policy.rotation_interval_s, _A_DAY_S) * 1000
+    counted = [at for number, at in seen.requested.items() if number > complete or abs(seen.at - at) < window_ms]
+    if len(counted) < _TURNS_AT_ONCE:
+        return True
+    rest_s = min(_A_DAY_S, policy.liveness_timeout_s * 2.0 ** min(len(counted) - _TURNS_AT_ONCE, _MANY))
+    return abs(seen.at - max(counted)) >= rest_s * 1000
 
 
 def _first_turn(number: int, seen: Observation, policy: Policy) -> tuple[list[Action], Reason]:

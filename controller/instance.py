@@ -252,6 +252,7 @@ class Instance:
             ),
             twin=self._parts.bulletin.twin(),
             activations=self._parts.bulletin.activations(),
+            requested=view.requested,
             pipelines=self._runs.states(),
             tasks=self._board.under_way(view.began_mono),
             resting=self._board.resting(),

@@ -14,6 +14,7 @@ from backup_avro.errors import ConfigError, TandemError
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.pause import in_force
+from backup_avro.turn_request import counts
 from controller.config import Config
 from controller.coordination import partition_of
 from controller.errand import Errand
@@ -21,7 +22,7 @@ from controller.guard import is_restored
 from controller.heads import missing
 from controller.mailbox import Mailbox, NoTopicError, partition_count
 from controller.sighting import Brokers, Gap, Listener, LogEnd, Sight
-from controller.wiring import policy_of, store_settings
+from controller.wiring import policy_of, store_settings, trust_of
 from sink.chain import pins, restore_targets
 from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
@@ -230,12 +231,12 @@ def log_ends(config: Config, admin: ClusterAdmin, guarded: Guarded) -> dict[tupl
 
 def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener:
     """Return who was heard on the pair's partition, from its beginning to its end."""
-    listener = Listener(config.instances)
+    listener, trust = Listener(config.instances), trust_of(config)
     where = partition_of(config.pair, partitions)
     with Mailbox(props, topic=config.coordination.topic, partitions=[where]) as mailbox:
         mailbox.rewind(None, timeout_s=ANSWER_S)
         for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
-            if letter.message is not None and letter.message.pair == config.pair:
+            if letter.message is not None and letter.message.pair == config.pair and counts(letter.message, trust):
                 listener.take(letter.message)
     return listener
 

@@ -116,6 +116,8 @@ class Observation:
     peer: Peer
     twin: Twin = Twin()
     activations: tuple[Activation, ...] = ()
+    requested: Mapping[int, int] = field(default_factory=dict)
+    """The generations that were claimed because a message asked for them, wholly cleared ones too, and when (ms)."""
     pipelines: Mapping[int, PipelineState] = field(default_factory=dict)
     tasks: frozenset[tuple[str, int]] = frozenset()
     """Work under way, as (name of the action, generation)."""

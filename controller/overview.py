@@ -408,7 +408,7 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
             why = "it is tainted" if coverage.spoilt(generation) else "a newer generation is complete"
             return f"{owner} to clear it: {why}"
         case State.OPEN:
-            return _complete_waits_for(owner, len(_missing(seen, generation)))
+            return _complete_waits_for(seen, generation)
         case State.COMPLETE:
             successor = coverage.successor(generation, seen.generations)
             if successor is None:
@@ -429,7 +429,11 @@ def _waits_for(seen: Sight, generation: Generation) -> str | None:
             return None
 
 
-def _complete_waits_for(owner: str, missing: int) -> str:
+def _complete_waits_for(seen: Sight, generation: Generation) -> str:
+    owner, missing = generation.instance, len(_missing(seen, generation))
+    newer = [g.number for g in seen.building if g.instance == owner and g.number > generation.number]
+    if newer:
+        return f"generation {newer[-1]}: {owner} builds one at a time"
     if not missing:
         return f"{owner} to append COMPLETE"
     return f"COMPLETE: {missing} things are missing" if missing > 1 else "COMPLETE: one thing is missing"

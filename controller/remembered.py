@@ -18,7 +18,8 @@ INCARNATIONS: Final = 32
 """Processes of one instance that are remembered; a topic that has not been compacted yet names more."""
 HEADS: Final = 256
 """Generations whose heads are remembered."""
-_LONGEST: Final = 1000
+LONGEST: Final = 1000
+"""Characters of a text that are remembered."""
 _TEXTS: Final = ("incarnation", "cluster_id", "request_id", "target", "state", "reason")
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -67,7 +68,7 @@ class Remembered(Generic[K, V]):
 def lean(message: CoordinationMessage, *, of_pair: bool) -> CoordinationMessage:
     """Return a message without what is large and asked of nobody: positions, endless texts, details of strangers."""
     cut: dict[str, Any] = {
-        name: text[:_LONGEST] for name in _TEXTS if len(text := getattr(message, name) or "") > _LONGEST
+        name: text[:LONGEST] for name in _TEXTS if len(text := getattr(message, name) or "") > LONGEST
     }
     details = message.details if of_pair else _NOTHING
     if not cut and not message.positions and details is message.details:

@@ -19,11 +19,13 @@ from backup_avro.errors import RefusedError, TransientError
 from controller.config import Config
 from controller.coordination import Bulletin, CoordinationTopic
 from controller.guard import GuardedCluster
+from controller.wiring import trust_of
 from sink.chain import restore_targets
 from sink.chain.reader import ChainReader
 from sink.chain.writer import Identity
 from sink.encryption.key_ring import keys_of
 from sink.object_store.base import ObjectStore
+from sink.object_store.signed import signer_of
 from sink.source.client_config import Value
 from sink.source.cluster import ClusterAdmin
 
@@ -78,7 +80,9 @@ def set_up(
     reader = ChainReader(store, config.pair)
     _persist(stop, "store", lambda: reader.refresh(tolerant=True))
     _check_same(config, reader, cluster_id)
-    bulletin = Bulletin(pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation)
+    bulletin = Bulletin(
+        pair=config.pair, me=me, peer=config.peer_instance, incarnation=incarnation, trust=trust_of(config)
+    )
     coordination = CoordinationTopic(
         props,
         topic=config.coordination.topic,
@@ -94,6 +98,7 @@ def set_up(
             request_id="",
             at=0,
         ),
+        signer=signer_of(store, "a request for a turn"),
     )
     _persist(stop, "coordination topic", lambda: coordination.start(wake))
     return Parts(

@@ -9,7 +9,7 @@ from pathlib import Path
 from backup_avro.chain import Opening
 from backup_avro.errors import ConfigError
 from backup_avro.layout import check_name
-from backup_avro.signature import parse_public
+from backup_avro.signature import Trust, parse_public
 from controller import allocator, log
 from controller.config import Config
 from controller.observation import Policy
@@ -84,6 +84,11 @@ def trusted_keys(config: Config) -> tuple[str, ...]:
     if config.signing.require and not (found or config.signing.trusted):
         raise ConfigError(f"{place}: no public key, and signing.require is set", remedy="write one a line")
     return (*config.signing.trusted, *found)
+
+
+def trust_of(config: Config) -> Trust:
+    """Return whose signatures count. ConfigError as for `trusted_keys`."""
+    return Trust.of(trusted_keys(config), require=config.signing.require)
 
 
 def policy_of(config: Config) -> Policy:

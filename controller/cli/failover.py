@@ -190,9 +190,12 @@ def _carry_out(
 
 def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> CoordinationMessage:
     from backup_avro.coordination import CoordinationMessage, Event  # noqa: PLC0415 - for the command, not for --help
+    from backup_avro.turn_request import sign_request  # noqa: PLC0415 - likewise
     from sink.chain.writer import now_ms  # noqa: PLC0415 - likewise
+    from sink.object_store.signed import signer_of  # noqa: PLC0415 - likewise
 
-    return CoordinationMessage(
+    signer = signer_of(store, "a request for a turn")
+    message = CoordinationMessage(
         event=Event.ACTIVATE,
         pair=settings.pair,
         instance=SENDER,
@@ -205,6 +208,7 @@ def _request(settings: Config, store: ObjectStore, asked: Plan, reason: str) -> 
         generation=asked.generation,
         reason=reason,
     )
+    return message if signer is None else sign_request(message, signer)
 
 
 def ask_for_a_new_one(settings: Config, store: ObjectStore, *, reason: str, yes: bool) -> CoordinationMessage:

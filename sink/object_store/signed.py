@@ -83,7 +83,7 @@ class SignedStore:
 
     def put_if_absent(self, key: str, body: bytes | bytearray | memoryview) -> Put:
         """See ObjectStore."""
-        signer = self._ready(key) if is_signed(key) else None
+        signer = self.signer_for(key) if is_signed(key) else None
         data = body if signer is None else signer.seal(key, bytes(body))
         most = most_bytes(key)
         if most is not None and len(data) > most:
@@ -93,7 +93,8 @@ class SignedStore:
             )
         return self._inner.put_if_absent(key, data)
 
-    def _ready(self, what: str) -> Signer | None:
+    def signer_for(self, what: str) -> Signer | None:
+        """Return what signs here, None if nothing is signed. ConfigError names `what` if it would have to be."""
         signer = self.signer()
         if signer is None and self._trust.require:
             raise ConfigError(
@@ -143,9 +144,14 @@ class SignedStore:
 
     def probe(self, prefix: str) -> tuple[str, ...]:
         """See ObjectStore. ConfigError if what is put here could not be signed as it must be."""
-        self._ready(prefix)
+        self.signer_for(prefix)
         return self._inner.probe(prefix)
 
     def close(self) -> None:
         """See ObjectStore."""
         self._inner.close()
+
+
+def signer_of(store: object, what: str) -> Signer | None:
+    """Return what signs `what`, which does not go to the store, with the key that the store signs with. ConfigError."""
+    return store.signer_for(what) if isinstance(store, SignedStore) else None

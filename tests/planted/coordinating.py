@@ -4,4 +4,35 @@ from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="a restart goes on with every build there is",
+        file="controller/decide.py",
+        old="    if any(g.number > number and _wanted(g, seen) for g in held):\n",
+        new="    if any(g.number > number and g.complete for g in held):\n",
+    ),
+    Mistake(
+        name="a build begins while the one before it is drained",
+        file="controller/decide.py",
+        old="    if start and any(_takes_memory(g, seen) for g in held if g.number != number):\n        return []\n",
+        new="",
+    ),
+    Mistake(
+        name="every request for a turn is granted at once",
+        file="controller/decide.py",
+        old="    if asked is not None and _may_be_granted(seen, policy):\n",
+        new="    if asked is not None:\n",
+    ),
+    Mistake(
+        name="a request from the future overrules every pause",
+        file="controller/decide.py",
+        old="    return activation.by_person and pause.at <= activation.at <= latest\n",
+        new="    return activation.by_person and pause.at <= activation.at\n",
+    ),
+    Mistake(
+        name="a request for a turn that nobody signed counts",
+        file="controller/coordination.py",
+        old="if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):",
+        new="if message.pair != self._pair:",
+    ),
+)

@@ -300,14 +300,14 @@ MISTAKES = (
     Mistake(
         name="pause: instances claim all the same",
         file="controller/decide.py",
-        old="    if pause is not None:\n        return [], Reason.PAUSED\n",
+        old="    if in_force(seen.pause, seen.at) is not None:\n        return [], Reason.PAUSED\n",
         new="",
     ),
     Mistake(
         name="pause: a wish from before it is taken for insisting",
         file="controller/decide.py",
-        old="    return activation.by_person and activation.at >= pause.at\n",
-        new="    return activation.by_person\n",
+        old="    return activation.by_person and pause.at <= activation.at <= latest\n",
+        new="    return activation.by_person and activation.at <= latest\n",
     ),
     Mistake(
         name="pause: it never ends",

@@ -70,6 +70,7 @@ _ELSEWHERE = (
     "sink.object_store.file",
     "sink.object_store.probing",
     "sink.object_store.signed",
+    "sink.rates",
     "sink.source.cluster",
     "sink.source.connection",
     "sink.source.msk",
@@ -192,9 +193,9 @@ def apply() -> None:
         remembering = functools.lru_cache(maxsize=512)(getattr(module, attribute))
         setattr(module, attribute, remembering)
         _forget.append(remembering.cache_clear)
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith(_OURS) and hasattr(module, "_LOG"):
-            module._LOG = _Log()
+    for module in (module for name, module in sorted(sys.modules.items()) if name.startswith(_OURS)):
+        for logger in {"_LOG", "_RATED"} & vars(module).keys():
+            setattr(module, logger, _Log())
     for cls in _frozen_classes():
         thaw(cls)
 
@@ -252,6 +253,9 @@ class _Log:
         """Tell what needs somebody."""
         if _Log.write is not None:
             self._tell("error", text, fields)
+
+    def flush(self) -> None:
+        """Nothing was left out."""
 
     def _tell(self, level: str, text: str, fields: dict[str, object]) -> None:
         assert _Log.write is not None

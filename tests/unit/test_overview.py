@@ -78,6 +78,16 @@ def test_everything_was_deleted_under_an_active(store: ObjectStore) -> None:
     assert gone.problems[0].message == "there is no complete backup: nothing is stored yet"
 
 
+def test_an_older_build_waits_for_the_newer_one_of_its_instance(store: ObjectStore) -> None:
+    """An instance builds one at a time."""
+    completed(store)
+    begin(store, 2, "b")
+    begin(store, 3, "b")
+    found = overview(sight(store, heard_s=BOTH))
+    assert generation(found, 2).waits_for == "generation 3: b builds one at a time"
+    assert generation(found, 3).waits_for == "b to append COMPLETE"
+
+
 def test_first_generation_under_way(store: ObjectStore) -> None:
     """Before the first COMPLETE nothing can be restored; what is missing is named."""
     begin(store)

@@ -109,7 +109,13 @@ def test_a_person_may_insist() -> None:
     asked = Activation(request_id="", target="a", generation=2, reason="now", by_person=True, at=PAUSED.at)
     granted = decide(Role.PASSIVE, paused(peers(1), activations=(asked,)), POLICY)
     assert granted.actions == (ClaimNext(generation=2, reason=Reason.ASKED, detail="now"),)
-    for late in (replace(asked, at=PAUSED.at - 1), replace(asked, by_person=False)):
+    future = replace(asked, at=500_000 + 60_000)
+    assert decide(Role.PASSIVE, paused(peers(1), activations=(future,)), POLICY).reason is Reason.ASKED
+    for late in (
+        replace(asked, at=PAUSED.at - 1),
+        replace(asked, by_person=False),
+        replace(future, at=future.at + 1),  # it would overrule every later pause as well
+    ):
         assert decide(Role.PASSIVE, paused(peers(1), activations=(late,)), POLICY).reason is Reason.PAUSED
     both = paused(peers(1), activations=(replace(asked, at=0), asked))
     assert decide(Role.PASSIVE, both, POLICY).reason is Reason.ASKED

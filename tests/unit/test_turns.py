@@ -15,7 +15,19 @@ from backup_avro.chain import Base, Claim
 from backup_avro.chain_json import encode_claim
 from backup_avro.coordination import CoordinationMessage, Event
 from controller.coordination import Bulletin
-from controller.decide import AskPeer, ClaimNext, Clear, Decision, Drain, Reason, Seal, TakeOver, decide
+from controller.decide import (
+    AskPeer,
+    ClaimNext,
+    Clear,
+    Decision,
+    Drain,
+    Reason,
+    Seal,
+    StartPipeline,
+    TakeOver,
+    decide,
+    was_requested,
+)
 from controller.observation import Activation, Observation, Peer, PipelineState, Policy, Role, Twin
 from sink.chain.reader import ChainReader
 
@@ -30,6 +42,7 @@ POLICY = Policy(
     flush_interval_s=10.0,
 )
 RUNNING = PipelineState(started_mono=0.0)
+DRAINED = PipelineState(started_mono=0.0, draining=True, drained_mono=490.0)
 
 
 def look(*chains: Chain, me: str = "a", incarnation: str = "", **how: Any) -> Decision:
@@ -66,7 +79,7 @@ def asks(target: str, generation: int, *, by_person: bool) -> tuple[Activation, 
 @pytest.mark.parametrize("builder", ["a", "b"])
 @pytest.mark.parametrize("target", ["a", "b"])
 def test_a_person_may_start_another_build_beside_one_that_never_ends(builder: str, target: str) -> None:
-    """Whoever builds and whoever is asked; the next number is built, and nobody stops what it passes over yet."""
+    """Whoever builds and whoever is asked; the next number is built, what it passes over goes on until that is open."""
     active = complete_generation(1, {K: 10})
     endless = building(2, builder)
     held = {1: RUNNING} if target == "a" else {}
@@ -87,7 +100,7 @@ def test_a_request_is_granted_once() -> None:
     """It names a number. Taken, it counts no more, however long the new build takes."""
     active, endless, another = complete_generation(1, {K: 10}), building(2, "b"), building(3, "b")
     decision = look(
-        active, endless, another, me="b", activations=asks("b", 3, by_person=True), pipelines={2: RUNNING, 3: RUNNING}
+        active, endless, another, me="b", activations=asks("b", 3, by_person=True), pipelines={2: DRAINED, 3: RUNNING}
     )
     assert decision.actions == ()
 
@@ -125,6 +138,101 @@ def test_requests_of_persons_and_instances_are_told_apart() -> None:
         )
         bulletin.take(message, live=True, now_mono=1.0)
     assert {one.request_id: one.by_person for one in bulletin.activations()} == {"a": False, "b": False, "cli": True}
+
+
+# --- a flood of requests ----------------------------------------------------------------------------------------------
+
+
+def test_a_restart_goes_on_with_the_newest_build_alone() -> None:
+    """Each build takes a memory budget of its own: a dozen of them end the process, after every restart anew."""
+    active = complete_generation(1, {K: 10})
+    dozen = [building(number, "a") for number in range(2, 14)]
+    started = look(active, *dozen, pipelines={1: RUNNING}).actions
+    assert started == (StartPipeline(generation=13, reason=Reason.STEADY),)
+
+
+def test_a_newer_claim_drains_the_older_build() -> None:
+    """And its own pipeline begins when that one has committed what it read: one build is in memory at a time."""
+    chains = complete_generation(1, {K: 10}), building(2, "a"), building(3, "a")
+    drain = Drain(generation=2, reason=Reason.ONE_AT_A_TIME)
+    draining = replace(DRAINED, drained_mono=None)
+    start = (StartPipeline(generation=3, reason=Reason.STEADY),)
+    assert look(*chains, pipelines={1: RUNNING, 2: RUNNING}).actions == (drain,)
+    assert look(*chains, pipelines={1: RUNNING, 2: draining}).actions == ()
+    assert look(*chains, pipelines={1: RUNNING, 2: DRAINED}).actions == start
+    assert look(*chains, pipelines={1: RUNNING, 2: replace(draining, failed_mono=499.0)}).actions == start
+    assert look(*chains, pipelines={1: RUNNING, 2: DRAINED, 3: RUNNING}).actions == ()
+
+
+def test_the_older_build_is_gone_on_with_when_the_newer_one_is_spoilt() -> None:
+    """Nothing of it was let go: its own rules say whether it is still sound."""
+    chains = complete_generation(1, {K: 10}), building(2, "a"), building(3, "a").taint(5)
+    found = look(*chains, pipelines={1: RUNNING, 2: DRAINED, 3: DRAINED}).actions
+    assert StartPipeline(generation=2, reason=Reason.NO_SUCCESSOR) in found
+    assert [type(action) for action in found] == [StartPipeline, Clear]
+
+
+def test_two_instances_may_build_at_once() -> None:
+    """Each has its own memory."""
+    chains = complete_generation(1, {K: 10}), building(2, "a"), building(3, "b")
+    assert look(*chains, pipelines={1: RUNNING, 2: RUNNING}).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("requested", "granted"),
+    [
+        ({}, True),
+        ({2: 4_999_000, 3: 4_999_000}, True),
+        ({2: 4_999_000, 3: 4_999_000, 4: 4_940_001}, False),
+        ({2: 4_939_000, 3: 4_939_000, 4: 4_940_000}, True),  # liveness.timeout later
+        ({2: 4_500_000, 3: 4_500_000, 4: 4_500_000, 5: 4_880_001}, False),
+        ({2: 4_500_000, 3: 4_500_000, 4: 4_500_000, 5: 4_880_000}, True),  # twice that
+        (dict.fromkeys(range(2, 200), 4_100_000), False),
+        (dict.fromkeys(range(2, 6), 5_050_000), False),  # the store's clock was set back
+        (
+            dict.fromkeys(range(2, 6), 4_000_000),
+            True,
+        ),  # older than an interval, COMPLETE since
+    ],
+)
+@pytest.mark.parametrize("by_person", [True, False])
+def test_requested_turns_have_a_rate(requested: dict[int, int], granted: bool, by_person: bool) -> None:
+    """Three at once; then each waits twice as long as the one before."""
+    newest = max(requested, default=1) + 1
+    active = complete_generation(newest, {K: 10}, instance="b")
+    decision = look(active, activations=asks("a", newest + 1, by_person=by_person), requested=requested)
+    claim = ClaimNext(generation=newest + 1, reason=Reason.ASKED, detail="why")
+    assert decision.actions == ((claim,) if granted else ())
+    assert decision.reason is (Reason.ASKED if granted else Reason.ASKED_TOO_OFTEN)
+
+
+def test_builds_that_pass_each_other_over_get_more_and_more_time() -> None:
+    """However old the requests are: else somebody who asks every hour keeps a build of two hours from its end."""
+    chains = complete_generation(1, {K: 10}), *(building(number, "b") for number in range(2, 6))
+    old = dict.fromkeys(range(2, 6), 1_000_000)
+    asked = asks("a", 6, by_person=True)
+    assert look(*chains, activations=asked, requested=old).reason is Reason.ASKED, "4,000 s, more than two minutes"
+    assert look(*chains, activations=asked, requested=old, at=1_119_999).reason is Reason.ASKED_TOO_OFTEN
+    many = dict.fromkeys(range(2, 6), 1_000_000) | dict.fromkeys(range(6, 12), 1_000_000)
+    assert look(*chains, activations=asks("a", 6, by_person=True), requested=many).reason is Reason.ASKED_TOO_OFTEN
+
+
+def test_a_request_that_waits_holds_nobody_up() -> None:
+    """Else a flood of requests would keep a dead Active from being replaced, and a turn that is due from beginning."""
+    soon = dict.fromkeys((5, 6, 7), 4_999_000)
+    flood: dict[str, Any] = {"activations": asks("a", 2, by_person=True), "requested": soon}
+    dead = Peer(instance="b", heard_mono=100.0, progressed_mono=100.0)
+    assert look(complete_generation(1, {K: 10}, instance="b"), **flood).reason is Reason.ASKED_TOO_OFTEN
+    assert look(complete_generation(1, {K: 10}, instance="b"), **flood, peer=dead).reason is Reason.ACTIVE_SILENT
+    due = look(complete_generation(1, {K: 10}), **flood, pipelines={1: RUNNING})
+    assert due.actions == (AskPeer(generation=2, reason=Reason.ROTATION_DUE),)
+
+
+def test_which_claims_were_requested() -> None:
+    """By their reason, which the one who claims writes."""
+    claim = complete_generation(1, {K: 10}).state.claim
+    assert was_requested(replace(claim, reason=f"{Reason.ASKED.value}: by hand"))
+    assert not was_requested(replace(claim, reason=Reason.ACTIVE_SILENT.value))
 
 
 # --- twins ------------------------------------------------------------------------------------------------------------
