@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from backup_avro import coverage, moments, selection
-from backup_avro.chain import Clearing, PartitionKey
+from backup_avro.chain import Clearing, PartitionKey, iso
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.head import Head
 from backup_avro.integers import number_in
+from backup_avro.layout import pins_prefix
 from backup_avro.pause import Pause
 from backup_avro.release import released
 from controller.cli.output import duration
@@ -573,6 +574,7 @@ def _notes(seen: Sight) -> Iterator[str]:
         gone = [t.name for t in generation.topics.values() if t.removed]
         if gone and not generation.sealed:
             yield f"generation {number} keeps the last of {some(sorted(gone))}, which the cluster no longer has"
+    yield from _odd_pins(seen)
     for asked in seen.pending:
         yield (
             f"{asked.instance} asked {asked.target} {duration(seen.since_s(asked.at))} ago to build generation "
@@ -586,4 +588,15 @@ def _notes(seen: Sight) -> Iterator[str]:
             yield (
                 f"open transactions hold back {sum(held.values())} offsets, which can't be backed up before they end: "
                 f"{some(f'{name} {held[name]}' for name in names)}"
+            )
+
+
+def _odd_pins(seen: Sight) -> Iterator[str]:
+    for pin in seen.pins:
+        if pin.trouble is not None and (pin.until is None or seen.at < pin.until):
+            what = "every generation" if pin.generation is None else f"generation {pin.generation}"
+            until = "it is deleted" if pin.until is None else iso(pin.until)
+            yield (
+                f"pin {pin.id}: {pin.trouble}, and it keeps {what} until {until}; if nobody needs it, delete "
+                f"{pins_prefix(seen.pair)}{pin.id}.json"
             )

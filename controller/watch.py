@@ -17,8 +17,10 @@ from controller.decide import was_requested
 from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
+from sink.rates import RatedLog
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 _RETRY_S = 2.0
 
 
@@ -149,7 +151,7 @@ class StoreWatch:
         for number, error in self._reader.damaged.items():
             if number not in self._told:
                 self._told.add(number)
-                _LOG.error("a generation can't be read and counts for nothing", generation=number, error=str(error))
+                _RATED.error("a generation can't be read and counts for nothing", generation=number, error=str(error))
         self._view = StoreView(
             began_mono=began,
             generations=tuple(generations),

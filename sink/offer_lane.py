@@ -25,12 +25,14 @@ from sink import clock
 from sink.encryption.key_ring import keys_of
 from sink.lanes import Board, ScanLane
 from sink.object_store.base import ObjectMissingError, StoreTransientError
+from sink.rates import RatedLog
 from sink.scan import BaseScan
 from sink.source.fetched import TopicPartition
 from sink.takings import end_empty, most_overlap_s, start_again, take
 from sink.track import Track
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 _LOOK_S = 2.0
 _LONGEST_REST_S = 600.0
 _SKEW_MS = 5_000
@@ -225,7 +227,7 @@ class OfferLane:
         except ObjectMissingError:
             return
         except DamagedError as error:
-            _LOG.warning("an offer can't be read and is thrown away", key=name, error=str(error))
+            _RATED.warning("an offer can't be read and is thrown away", key=name, error=str(error))
         self._board.store.delete([name])
 
     def _delete_useless(self, offer: Offer) -> None:
@@ -303,7 +305,7 @@ class OfferLane:
             self._throw_away(listed.key)
             return False
         if any(self._knows(item.key) for item in offer.objects):
-            _LOG.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
+            _RATED.warning("an offer names what is in the chain already and is thrown away", key=listed.key)
             self._board.store.delete([listed.key])
             return False
         base = track.scan.base

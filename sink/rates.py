@@ -90,3 +90,8 @@ class RatedLog:
                 known.left_out = 0
         for level, event, more in told:
             getattr(self._log, "error" if level == "exception" else level)(event, more=more)
+
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been logged."""
+        with self._lock:
+            self._events.clear()

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -30,6 +31,7 @@ from controller.cli.output import OutputFormat, camel, plain
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
 from controller.sandbox.sigv4 import S3Key
+from sink.rates import RatedLog
 
 # A shared machine is slow at times; a deadline for one example finds nothing but that.
 hypothesis.settings.register_profile("dev", deadline=None)
@@ -46,6 +48,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BUCKET = "tandem-tests"
+
+
+@pytest.fixture(autouse=True)
+def _lines_are_not_left_out() -> None:
+    """Let each test begin with full rates of log lines, whatever the tests before it have logged."""
+    for module in list(sys.modules.values()):
+        rated = vars(module).get("_RATED") if module is not None else None
+        if isinstance(rated, RatedLog):
+            rated.forget()
 
 
 class TopicMaker(Protocol):

@@ -32,8 +32,10 @@ from backup_avro.errors import ConfigError, DamagedError
 from sink.chain import pins
 from sink.chain.pins import KnownPins, Pin
 from sink.object_store.base import ObjectInfo, ObjectMissingError, ObjectStore, Put
+from sink.rates import RatedLog
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 _FORGOTTEN_AFTER_MS = 7 * 86_400_000
 """How long one that failed, or may no longer be kept, is still listed: a daily one would cost more with every day."""
 
@@ -110,7 +112,7 @@ def completed_at(store: ObjectStore, pair: str, pin: Pin) -> int | None:
     except ObjectMissingError:
         return None
     except DamagedError as error:
-        _LOG.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=str(error))
+        _RATED.warning("nobody can tell what a checkpoint came to; all that it may need stays", error=str(error))
         return None
     return outcome.seq if outcome.completed and outcome.generation == pin.generation else None
 
@@ -148,7 +150,7 @@ def listing(store: ObjectStore, pair: str, *, remembered: Remembered | None = No
         except DamagedError as error:
             damaged[checkpoint_id] = str(error)
         except ConfigError:
-            _LOG.warning("no checkpoint can have this name; it counts for nothing, delete it", key=info.key)
+            _RATED.warning("no checkpoint can have this name; it counts for nothing, delete it", key=info.key)
         else:
             if checkpoint is not None:
                 found.append(checkpoint)
@@ -224,7 +226,7 @@ def look(store: ObjectStore, pair: str, now: int, *, remembered: Remembered | No
             _LOG.info("a checkpoint of which nothing is kept any more is forgotten", checkpoint=item.request.id)
             delete(store, pair, item.request.id, only=item.request.nonce, known=remembered.pins)
     for checkpoint_id, why in known.damaged.items():
-        _LOG.warning(
+        _RATED.warning(
             "a checkpoint can't be read; what may be its stays; bring it back, or delete it if nobody needs it",
             checkpoint=checkpoint_id,
             error=why,

@@ -12,10 +12,11 @@ from backup_avro import layout
 from backup_avro.errors import DamagedError
 from backup_avro.outcome import Outcome, OutcomeKind, after, decode_outcome, encode_outcome
 from sink.object_store.base import ObjectMissingError, ObjectStore, put_new
+from sink.rates import RatedLog
 
 #: Outcomes of one kind that are kept.
 KEPT: Final = 20
-_LOG = structlog.get_logger()
+_RATED = RatedLog(structlog.get_logger())
 
 
 def put(store: ObjectStore, outcome: Outcome) -> None:
@@ -73,4 +74,4 @@ def newest_first(store: ObjectStore, pair: str, kind: OutcomeKind) -> Iterator[O
         except ObjectMissingError:  # another run has just removed it
             continue
         except DamagedError as error:
-            _LOG.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))
+            _RATED.warning("the outcome of a run can't be read and is passed over", key=key, error=str(error))

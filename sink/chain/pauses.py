@@ -11,8 +11,9 @@ from backup_avro.errors import DamagedError
 from backup_avro.pause import Pause, decode_pause, encode_pause
 from backup_avro.signature import SignatureError
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+from sink.rates import RatedLog
 
-_LOG = structlog.get_logger()
+_RATED = RatedLog(structlog.get_logger())
 
 
 class PauseReader:
@@ -37,9 +38,9 @@ class PauseReader:
             except ObjectMissingError:
                 return self._newest
             except SignatureError as error:
-                _LOG.error("a pause is forged and counts for nothing", error=str(error))
+                _RATED.error("a pause is forged and counts for nothing", error=str(error))
             except DamagedError as error:
-                _LOG.error("a pause can't be read; turns go on", error=str(error))
+                _RATED.error("a pause can't be read; turns go on", error=str(error))
                 self._newest = None
             self._number += 1
 

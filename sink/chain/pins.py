@@ -5,7 +5,10 @@ only: a listing that passed the new one's place before it was put still meets th
 
 What makes a pin count is the order: its owner puts it *before* it reads the chain again; who lets data go appends to
 the chain *before* looking at the pins. Either the owner sees that entry, or the other one sees the pin. A pin that
-can't be read counts as one that never ends: somebody may rely on it. Nobody can have put one under a name that is none.
+can't be read holds every generation: somebody may rely on it. Nobody can have put one under a name that is none.
+
+Whoever may read a backup may put a pin, so a reader's pin ends `LONGEST_MS` after the store had it, whatever it says
+and whether it can be read or not: whoever reads on has put another one by then.
 
 A checkpoint's pin is put before its CHECKPOINT entry, which nothing but a generation that takes records may get. So
 whoever lets a sealed generation go sees it, and does not even begin: what is being cleared can't be restored any more.
@@ -17,7 +20,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import structlog
@@ -27,11 +30,15 @@ from backup_avro.chain_json import VERSION, Fields, canonical, pack
 from backup_avro.errors import DamagedError, TandemError
 from backup_avro.limits import PIN
 from sink.object_store.base import ObjectInfo, ObjectMissingError, ObjectStore, Put, StoreTransientError
+from sink.rates import RatedLog
 
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 
 #: How long a pin lasts in ms unless its owner renews it, and what may pass of that before it does.
 LIFETIME_MS: Final = 15 * 60_000
+#: How long a reader's pin counts at most in ms, by the time at which the store had it.
+LONGEST_MS: Final = 4 * LIFETIME_MS
 _RENEW_AFTER: Final = 1 / 3
 _LISTINGS: Final = 10
 
@@ -47,13 +54,15 @@ FOR_EVER: Final = 253_370_764_800_000
 class Pin:
     """`owner` (restore, verify, …) reads `generation` until `until`, ms since the epoch by the store's clock.
 
-    `until` None: the pin could not be read and never ends by itself; `generation` None: any.
+    `until` None: the pin of a checkpoint that could not be read, and never ends by itself; `generation` None: any.
+    `trouble` says what is wrong with a pin that is none as Tandem puts it.
     """
 
     id: str
     generation: int | None
     owner: str
     until: int | None
+    trouble: str | None = None
 
     @property
     def lasting(self) -> bool:
@@ -122,12 +131,12 @@ def _listed(store: ObjectStore, pair: str, known: KnownPins) -> Iterator[Pin]:
             if item in known:
                 yield known[item]
             elif layout.is_name(name.removesuffix(".json")):
-                pin = _read(store, name.removesuffix(".json"), item.key)
+                pin = _bounded(_read(store, name.removesuffix(".json"), item.key), item)
                 if pin.lasting and pin.generation is not None:
                     known[item] = pin
                 yield pin
             else:
-                _LOG.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
+                _RATED.warning("no pin can have this name; it counts for nothing, delete it", key=item.key)
 
 
 def holding(pins: Iterable[Pin], generation: int, now: int) -> list[Pin]:
@@ -143,10 +152,18 @@ def _read(store: ObjectStore, pin_id: str, where: str) -> Pin:
     try:
         return _parse(store.get(where), pin_id, where)
     except DamagedError as error:
-        _LOG.warning(
+        _RATED.warning(
             "a pin can't be read and keeps everything; remove it if nobody needs it", key=where, error=str(error)
         )
-        return Pin(id=pin_id, generation=None, owner="unknown", until=None)
+        return Pin(id=pin_id, generation=None, owner="unknown", until=None, trouble="it can't be read")
+
+
+def _bounded(pin: Pin, item: ObjectInfo) -> Pin:
+    """Return a pin as it counts: that of a reader ends by the time of its object."""
+    last = round(item.modified.timestamp() * 1000) + LONGEST_MS
+    if pin.lasting or (pin.until is not None and pin.until <= last):
+        return pin
+    return replace(pin, until=last, trouble=pin.trouble or "it names an end that is later than a reader's pin has one")
 
 
 def _parse(data: bytes, pin_id: str, where: str) -> Pin:

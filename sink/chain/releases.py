@@ -11,8 +11,9 @@ from backup_avro.errors import DamagedError
 from backup_avro.release import Release, decode_release, encode_release
 from backup_avro.signature import SignatureError
 from sink.object_store.base import ObjectMissingError, ObjectStore, Put
+from sink.rates import RatedLog
 
-_LOG = structlog.get_logger()
+_RATED = RatedLog(structlog.get_logger())
 
 
 class ReleaseReader:
@@ -38,12 +39,12 @@ class ReleaseReader:
             except ObjectMissingError:
                 return tuple(self._found)
             except SignatureError as error:
-                _LOG.error("a release is forged and counts for nothing", error=str(error))
+                _RATED.error("a release is forged and counts for nothing", error=str(error))
             except DamagedError as error:
                 if not tolerant:
                     raise
                 if not self._told:
-                    _LOG.error("a release can't be read; nothing goes because of it", error=str(error))
+                    _RATED.error("a release can't be read; nothing goes because of it", error=str(error))
                 self._told = True
                 return tuple(self._found)
             self._number += 1

@@ -35,4 +35,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):",
         new="if message.pair != self._pair:",
     ),
+    Mistake(
+        name="a reader's pin lasts as long as it says",
+        file="sink/chain/pins.py",
+        old='                yield _bounded(_read(store, name.removesuffix(".json"), item.key), item)\n',
+        new='                yield _read(store, name.removesuffix(".json"), item.key)\n',
+    ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from backup_avro.chain_json import canonical, pack
 from sink.chain import pins
@@ -42,21 +44,53 @@ def test_renewing_leaves_no_moment_without_a_pin(store: ObjectStore) -> None:
     "content",
     [b"", b"{", b'{"v":2,"generation":1,"owner":"x","until":1}', b'{"v":1,"generation":"1","owner":"x","until":1}'],
 )
-def test_an_unreadable_pin_keeps_everything(store: ObjectStore, content: bytes) -> None:
-    """What can't be understood may matter to somebody: it holds every generation for ever."""
+def test_an_unreadable_pin_keeps_everything_for_a_while(store: ObjectStore, content: bytes) -> None:
+    """What can't be understood may matter to somebody, who puts another one before this one ends."""
     store.put_if_absent(f"{PAIR}/pins/broken.json", content)
+    store.put_if_absent(f"{PAIR}/pins/{pins.LASTING}broken.json", content)
+    end = round(store.now().timestamp() * 1000) + pins.LONGEST_MS
+    pin, lasting = pins.list_pins(store, PAIR)
+    assert pin.until is not None
+    assert abs(pin.until - end) < 10_000
+    assert pin.trouble == "it can't be read"
+    assert [pin.holds(number, pin.until - 1) for number in (1, 99)] == [True, True]
+    assert not pin.holds(1, pin.until)
+    assert lasting.holds(1, 10**15), "what a checkpoint needs is not a reader's to let go"
+
+
+@pytest.mark.parametrize("pin_id", ["reader-1", "f" * 32, "checkpoint-1"])
+def test_a_readers_pin_ends_by_the_time_of_its_object(store: ObjectStore, tmp_path: Path, pin_id: str) -> None:
+    """One that names the year 9999 once stopped all clearing; readers renew theirs by putting new ones."""
+    pins.put(store, PAIR, generation=7, owner="restore", until=pins.FOR_EVER, pin_id=pin_id)
+    written_s = store.now().timestamp() - 7200
+    os.utime(tmp_path / PAIR / "pins" / f"{pin_id}.json", (written_s, written_s))
     (pin,) = pins.list_pins(store, PAIR)
-    assert pin.holds(1, 10**15)
-    assert pin.holds(99, 10**15)
+    if pin.lasting:
+        assert (pin.until, pin.trouble) == (pins.FOR_EVER, None)
+    else:
+        assert pin.until == round(written_s * 1000) + pins.LONGEST_MS
+        assert pin.trouble is not None
+        assert pins.holding([pin], 7, round(store.now().timestamp() * 1000)) == []
+
+
+def test_a_flood_of_junk_pins_is_a_few_lines(store: ObjectStore) -> None:
+    """All are listed each half a minute, by both instances."""
+    for number in range(30):
+        store.put_if_absent(f"{PAIR}/pins/junk{number}.json", b"")
+    with capture_logs() as lines:
+        for _ in range(10):
+            pins.list_pins(store, PAIR)
+    assert len(lines) <= 5
 
 
 def test_a_pin_that_unpacks_to_more_than_one_is_unreadable(store: ObjectStore) -> None:
     """A thousand of them, a kilobyte each, would take a gigabyte of each process that looks at pins."""
-    fields = {"v": 1, "generation": 3, "owner": "restore", "until": 10**15}
+    until = round(store.now().timestamp() * 1000) + 1000
+    fields = {"v": 1, "generation": 3, "owner": "restore", "until": until}
     for name, padding in (("small", 10), ("large", 1 << 20)):
         store.put_if_absent(f"shop/pins/{name}.json", pack(canonical(fields | {"id": name}) + b" " * padding))
-    found = {pin.id: (pin.owner, pin.until) for pin in pins.list_pins(store, "shop")}
-    assert found == {"small": ("restore", 10**15), "large": ("unknown", None)}
+    found = {pin.id: (pin.owner, pin.generation) for pin in pins.list_pins(store, "shop")}
+    assert found == {"small": ("restore", 3), "large": ("unknown", None)}
 
 
 def test_held_pins_are_renewed_and_then_removed(store: ObjectStore) -> None:

@@ -115,7 +115,7 @@ def test_one_that_is_too_large_is_damage_and_no_more(tmp_path: Path, signed: boo
     assert [state.number for state in reader.refresh(tolerant=True)] == [1]
     assert f"has {HUGE} bytes" in str(reader.damaged[2])
     (pin,) = pins.list_pins(store, PAIR)
-    assert (pin.generation, pin.until) == (None, None)
+    assert (pin.generation, pin.trouble) == (None, "it can't be read")
     assert pauses.refresh() is None
     with pytest.raises(DamagedError, match="has"):
         ReleaseReader(store, PAIR).refresh()

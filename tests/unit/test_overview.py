@@ -88,6 +88,22 @@ def test_an_older_build_waits_for_the_newer_one_of_its_instance(store: ObjectSto
     assert generation(found, 3).waits_for == "b to append COMPLETE"
 
 
+def test_a_junk_pin_is_named(store: ObjectStore) -> None:
+    """What it keeps, until when, and what to delete."""
+    completed(store)
+    store.put_if_absent(f"{PAIR}/pins/reader-junk.json", b"junk")
+    pins.put(store, PAIR, generation=1, owner="x", until=pins.FOR_EVER, pin_id="reader-long")
+    store.put_if_absent(f"{PAIR}/pins/checkpoint-junk.json", b"junk")
+    found = [note for note in overview(sight(store, heard_s=BOTH)).notes if note.startswith("pin ")]
+    assert [note.partition(" until ")[0] for note in found] == [
+        "pin checkpoint-junk: it can't be read, and it keeps every generation",
+        "pin reader-junk: it can't be read, and it keeps every generation",
+        "pin reader-long: it names an end that is later than a reader's pin has one, and it keeps generation 1",
+    ]
+    assert "until it is deleted; " in found[0]
+    assert found[1].endswith(f"delete {PAIR}/pins/reader-junk.json")
+
+
 def test_first_generation_under_way(store: ObjectStore) -> None:
     """Before the first COMPLETE nothing can be restored; what is missing is named."""
     begin(store)
