@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
@@ -99,14 +107,20 @@ class Bulletin:
         )
         self._heads = Published()
 
-    def take(self, message: CoordinationMessage, *, live: bool, now_mono: float) -> None:
-        """Note a message; `live` if it was written after this process began to read."""
+    def take(
+        self, message: CoordinationMessage, *, live: bool, now_mono: float, appended_at: int | None = None
+    ) -> None:
+        """Note a message; `live` if it was written after this process began to read.
+
+        `appended_at` is when the brokers had it, None if they don't say.
+        """
         if message.pair != self._pair or (message.event is Event.ACTIVATE and not self._counts(message)):
             return
         of_pair = message.instance in self._pair_of_two
         message = lean(message, of_pair=of_pair)
         with self._lock:
-            self._latest.note((message.instance, message.event), message)
+            at = message.at if appended_at is None else min(message.at, appended_at)
+            self._latest.note((message.instance, message.event), replace(message, at=at))
             if of_pair:
                 self._heads.take(message)
             if message.event is Event.ACTIVATE and message.target is not None and message.generation is not None:
@@ -412,10 +426,16 @@ class CoordinationTopic:
         if parsed is None:
             return
         now = time.monotonic()
-        self._bulletin.take(parsed, live=live, now_mono=now)
+        self._bulletin.take(parsed, live=live, now_mono=now, appended_at=appended_at(message))
         wakes = live and parsed.event is not Event.PROGRESS and parsed.pair == self._identity.pair
         if self._wake is not None and wakes and self._wakes.take(now):
             self._wake.set()
+
+
+def appended_at(record: Message) -> int | None:
+    """Return when the brokers had a record, ms by their clock; None if its timestamp is what its sender wrote."""
+    kind, at = record.timestamp()
+    return at if kind == TIMESTAMP_LOG_APPEND_TIME else None
 
 
 def parse(message: Message) -> CoordinationMessage | None:
@@ -460,7 +480,13 @@ def ensure_topic(admin: ClusterAdmin, topic: str, replication_factor: int) -> in
                 topic,
                 partitions=1,
                 replication_factor=replication_factor,
-                config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.ms": "3600000"},
+                config={
+                    "cleanup.policy": "compact",
+                    "min.cleanable.dirty.ratio": "0.1",
+                    "segment.ms": "3600000",
+                    # The brokers' own time: senders write what they like.
+                    "message.timestamp.type": "LogAppendTime",
+                },
             )
         except TopicExistsError:
             _LOG.info("the other instance created the coordination topic", topic=topic)

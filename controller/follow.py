@@ -78,7 +78,7 @@ class Following:
         while (left := deadline - time.monotonic()) > 0:
             letter = self._mailbox.poll(min(left, 0.2))
             if letter is not None and letter.message is not None and letter.message.pair == self._pair:
-                self._listener.take(letter.message)
+                self._listener.take(letter.message, appended_at=letter.appended_at)
 
     def voice(self, instance: str) -> Voice | None:
         """Return the last that was heard of an instance since the request."""

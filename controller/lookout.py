@@ -237,7 +237,7 @@ def listen(config: Config, props: dict[str, Value], partitions: int) -> Listener
         mailbox.rewind(None, timeout_s=ANSWER_S)
         for letter in mailbox.read_to_end(timeout_s=_MESSAGES_S):
             if letter.message is not None and letter.message.pair == config.pair and counts(letter.message, trust):
-                listener.take(letter.message)
+                listener.take(letter.message, appended_at=letter.appended_at)
     return listener
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError
-from controller.coordination import open_consumer, partition_of
+from controller.coordination import appended_at, open_consumer, partition_of
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
 from sink.source.errors import ClusterUnreachableError
@@ -33,7 +33,8 @@ class NoTopicError(PermanentError):
 class Letter:
     """One record of the coordination topic: `message`, or in `trouble` why it is none.
 
-    `at` is the record's timestamp in ms, None if it has none. `key` is text for people, with escapes.
+    `at` is the record's timestamp in ms, None if it has none, `appended_at` the same if it is the broker's own. `key`
+    is text for people, with escapes.
     """
 
     partition: int
@@ -42,9 +43,18 @@ class Letter:
     key: str | None
     message: CoordinationMessage | None = None
     trouble: str | None = None
+    appended_at: int | None = None
 
 
-def open_letter(*, partition: int, offset: int, at: int | None, key: bytes | None, value: bytes | None) -> Letter:
+def open_letter(
+    *,
+    partition: int,
+    offset: int,
+    at: int | None,
+    key: bytes | None,
+    value: bytes | None,
+    appended_at: int | None = None,
+) -> Letter:
     """Return what a record says. Never raises on what the topic holds: it is open to whoever may write to it."""
     shown = None if key is None else key.decode("utf-8", "backslashreplace")
     message, trouble = None, None
@@ -69,6 +79,7 @@ def open_letter(*, partition: int, offset: int, at: int | None, key: bytes | Non
         key=shown,
         message=None if trouble is not None else message,
         trouble=trouble,
+        appended_at=appended_at,
     )
 
 
@@ -174,6 +185,7 @@ def _letter(record: Message) -> Letter:
         at=None if kind == _TIMESTAMP_NOT_AVAILABLE else at,
         key=_bytes(record.key()),
         value=_bytes(record.value()),
+        appended_at=appended_at(record),
     )
 
 

@@ -26,8 +26,9 @@ from sink.chain.pins import Pin
 class Voice:
     """The last that was heard of an instance. `heartbeat` is its newest process's last PROGRESS, if there is one.
 
-    `left`: its last word was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken
-    after it, that is, when two of them were seen to run at once.
+    `at` is the time in the message, or that at which the brokers had it, if that is earlier and they say it. `left`:
+    its last word was LEAVING. `twin_at`: when a process spoke under this name although another one had spoken after it,
+    that is, when two of them were seen to run at once.
     """
 
     instance: str
@@ -49,8 +50,9 @@ class Listener:
         self._requests: Remembered[str, CoordinationMessage] = Remembered(STRANGERS, kept=of_pair)
         self._heads = {name: Published() for name in self._instances}
 
-    def take(self, message: CoordinationMessage) -> None:
-        """Note a message; whoever sent it."""
+    def take(self, message: CoordinationMessage, *, appended_at: int | None = None) -> None:
+        """Note a message; whoever sent it. `appended_at` is when the brokers had it, None if they don't say."""
+        at = message.at if appended_at is None else min(message.at, appended_at)
         message = lean(message, of_pair=message.instance in self._instances)
         if message.event is Event.ACTIVATE:
             self._requests.note(message.instance, message)
@@ -72,13 +74,13 @@ class Listener:
                     # The last word of a process whose successor is at work already: that one is alone now.
                     self._voices.note(message.instance, replace(before, twin_at=None))
                     return
-                twin_at = None if before.left else message.at
+                twin_at = None if before.left else at
             if before.incarnation != message.incarnation:
                 former.note(before.incarnation, before.incarnation)
         voice = Voice(
             instance=message.instance,
             incarnation=message.incarnation,
-            at=message.at,
+            at=at,
             left=message.event is Event.LEAVING,
             heartbeat=heartbeat,
             twin_at=twin_at,
@@ -203,7 +205,17 @@ class Sight:
         if self.voices is None:
             return None
         voice = self.voices.get(instance)
-        return voice is not None and not voice.left and self.since_s(voice.at) < self.policy.liveness_timeout_s
+        return voice is not None and not voice.left and self.lately(voice.at)
+
+    def lately(self, at: int) -> bool:
+        """Whether `at` is within liveness.timeout of now. A time further ahead is a wrong or a forged one."""
+        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000
+
+    def ahead_s(self, instance: str) -> float | None:
+        """Return how far in the future an instance was last heard, if that is too far for clocks that differ."""
+        voice = self.voice(instance)
+        ahead_s = 0.0 if voice is None else (voice.at - self.at) / 1000
+        return ahead_s if ahead_s >= self.policy.liveness_timeout_s else None
 
     @property
     def pending(self) -> list[CoordinationMessage]:

@@ -37,6 +37,7 @@ class Fault(StrEnum):
     PARTITION_INCOMPLETE = "partition incomplete"
     INSTANCES_DISAGREE = "instances disagree"
     INSTANCE_SILENT = "instance silent"
+    TIME_IN_THE_FUTURE = "time in the future"
     INSTANCE_TROUBLED = "instance troubled"
     TWO_PROCESSES = "two processes"
     NOT_KNOWN = "not known"
@@ -230,6 +231,9 @@ def silence(seen: Sight, instance: str) -> str:
     voice = seen.voice(instance)
     if voice is None:
         return "was never heard"
+    ahead_s = seen.ahead_s(instance)
+    if ahead_s is not None:
+        return f"is not known to live: its last message is dated {duration(ahead_s)} in the future"
     return f"{'was stopped' if voice.left else 'was last heard'} {duration(seen.since_s(voice.at))} ago"
 
 
@@ -387,7 +391,14 @@ def _instances(seen: Sight) -> Iterator[Problem]:
             quiet_s = None if voice is None else seen.since_s(voice.at)
             told = is_active and active is not None and seen.since_s(active.at) >= seen.policy.liveness_timeout_s
             leaving = voice is not None and voice.left and (quiet_s or 0.0) < seen.policy.liveness_timeout_s
-            if not told and not leaving:
+            if seen.ahead_s(name) is not None:
+                yield Problem(
+                    fault=Fault.TIME_IN_THE_FUTURE,
+                    message=f"{name} {silence(seen, name)}",
+                    remedy=f"look whether {name} runs and whether its clock, and the store's, are right; if they are, "
+                    "the message is forged: find out who writes to the coordination topic (`tandem coordination tail`)",
+                )
+            elif not told and not leaving:
                 yield Problem(
                     fault=Fault.INSTANCE_SILENT,
                     message=f"{name} {silence(seen, name)}"
@@ -400,7 +411,7 @@ def _instances(seen: Sight) -> Iterator[Problem]:
 
 def _troubles(seen: Sight, voice: Voice) -> Iterator[Problem]:
     name = voice.instance
-    if voice.twin_at is not None and seen.since_s(voice.twin_at) < seen.policy.liveness_timeout_s:
+    if voice.twin_at is not None and seen.lately(voice.twin_at):
         yield Problem(
             fault=Fault.TWO_PROCESSES,
             message=f"two processes run under the name {name}",

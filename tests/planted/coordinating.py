@@ -41,4 +41,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old='                yield _bounded(_read(store, name.removesuffix(".json"), item.key), item)\n',
         new='                yield _read(store, name.removesuffix(".json"), item.key)\n',
     ),
+    Mistake(
+        name="a heartbeat from the future is a sign of life",
+        file="controller/sighting.py",
+        old="        return abs(self.at - at) < self.policy.liveness_timeout_s * 1000\n",
+        new="        return self.at - at < self.policy.liveness_timeout_s * 1000\n",
+    ),
+    Mistake(
+        name="what a message says of its time counts for more than the brokers' word",
+        file="controller/sighting.py",
+        old="        at = message.at if appended_at is None else min(message.at, appended_at)\n",
+        new="        at = message.at\n",
+    ),
 )
