@@ -41,6 +41,7 @@ from controller.remembered import INCARNATIONS, LONGEST, STRANGERS, Remembered, 
 from sink.rates import RatedLog, TokenBucket
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
+from sink.source.error_codes import ErrorCode, Meaning
 from sink.source.errors import TopicExistsError
 
 _LOG = structlog.get_logger()
@@ -55,14 +56,6 @@ _POLL_S = 0.2
 _ANSWER_S = 10.0
 _CREATE_AGAIN_S = 5.0
 _READ_AGAIN_S = 1.0
-# What librdkafka and brokers say of a topic that is not there.
-_GONE = frozenset(
-    {
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 (the library's documented name)
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 (likewise)
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
 
 
 class CoordinationError(TransientError):
@@ -332,7 +325,7 @@ class CoordinationTopic:
     def _delivered(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:
             self._fail(str(self._explain(error, "write to")))
-            if error.code() in _GONE:
+            if admin_errors.code_of(error).meaning is Meaning.UNKNOWN_TOPIC:
                 self._gone.set()
         elif self._failing is not None:
             _LOG.info("coordination topic takes messages again", topic=self._topic)
@@ -410,7 +403,7 @@ class CoordinationTopic:
 
     def _complain(self, error: KafkaError) -> bool:
         """Tell of what keeps messages from being read; return whether it does."""
-        if error.code() == KafkaError._PARTITION_EOF or admin_errors.is_about_no_group(error):  # noqa: SLF001 (the library's documented name)
+        if error.code() == ErrorCode.CLIENT_PARTITION_EOF or admin_errors.is_about_no_group(error):
             return False
         why = str(self._explain(error, "read"))
         _RATED.warning("trouble reading the coordination topic", topic=self._topic, error=why)

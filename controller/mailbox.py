@@ -19,6 +19,7 @@ from backup_avro.errors import DamagedError, PermanentError, TandemError
 from controller.coordination import appended_at, open_consumer, partition_of
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
+from sink.source.error_codes import ErrorCode
 from sink.source.errors import ClusterUnreachableError
 
 _POLL_S = 0.2
@@ -141,11 +142,9 @@ class Mailbox:
         error = record.error()
         if error is None:
             return _letter(record)
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (the library's documented name)
+        if error.code() == ErrorCode.CLIENT_PARTITION_EOF:
             self._unread.discard(record.partition())
-        elif not admin_errors.is_about_no_group(error) and (
-            error.fatal() or not (error.retriable() or _may_pass(error))
-        ):
+        elif not admin_errors.is_about_no_group(error) and (error.fatal() or not admin_errors.may_pass(error)):
             self._refuse(error)
         return None
 
@@ -166,15 +165,6 @@ class Mailbox:
         raise admin_errors.explain(
             error, operation="read", resource=f"the coordination topic {self._topic}", servers=self._servers
         ) from None
-
-
-def _may_pass(error: KafkaError) -> bool:
-    return error.code() in {
-        KafkaError._TRANSPORT,  # noqa: SLF001 (the library's documented names)
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-    }
 
 
 def _letter(record: Message) -> Letter:

@@ -30,8 +30,11 @@ from kafka.producer.producer_batch import ProducerBatch
 from kafka.structs import TopicPartition
 
 from backup_avro.errors import PermanentError, TransientError
+from sink import clock
 from sink.source import connection, tls
+from sink.source.broker_errors import code_of
 from sink.source.client_config import Value, for_kafka_python, servers_of
+from sink.source.error_codes import PERMANENT, Meaning
 from sink.source.errors import ClusterAuthenticationError, ClusterDeniedError
 from sink.transcode.choice import best_bodies
 
@@ -53,12 +56,16 @@ class ProduceError(TransientError):
     """Sending failed, or its outcome is unknown. Discard the producer, and resume from the committed progress."""
 
 
+class TransactionTimedOutError(ProduceError):
+    """The broker has aborted a transaction that was open for too long. Nobody else has taken over."""
+
+
 class FencedError(PermanentError):
     """Another producer with the same transactional id has taken over: this one must not go on."""
 
 
 class RejectedError(PermanentError):
-    """The broker refuses the records as such, and would again: too large, invalid, unknown topic."""
+    """The brokers refuse the records or the transaction as such, and would again. The remedy is that of the code."""
 
 
 class ReadyRecords:
@@ -113,9 +120,17 @@ class ReadyRecords:
 class Sent:
     """A batch on its way."""
 
-    __slots__ = ("_doing", "_future", "records", "size")
+    __slots__ = ("_doing", "_future", "_open_s", "records", "size")
 
-    def __init__(self, future: Any, place: str, records: int, size: int) -> None:  # noqa: ANN401 - kafka-python has no types
+    def __init__(
+        self,
+        future: Any,  # noqa: ANN401 - kafka-python has no types
+        place: str,
+        records: int,
+        size: int,
+        open_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._open_s = open_s
         self._doing = f"sending a batch to {place}"
         self._future = future
         self.records = records
@@ -129,11 +144,11 @@ class Sent:
         if not self._future.wait(timeout_s):
             raise ProduceError(f"the broker did not confirm a batch within {timeout_s:.0f} s")
         if not self._future.succeeded():
-            raise wrapped(self._future.exception, self._doing)
+            raise wrapped(self._future.exception, self._doing, open_s=self._open_s())
         # A broker's error completes the future too; only the third part of its value tells.
         base_offset, _, exceptions = self._future.value
         if exceptions is not None:
-            raise wrapped(exceptions(0), self._doing)
+            raise wrapped(exceptions(0), self._doing, open_s=self._open_s())
         return int(base_offset)
 
 
@@ -169,10 +184,15 @@ class BatchProducer:
         self._sender._can_split = _never  # noqa: SLF001 - as above
         self._sender._is_retention_based_unknown_producer_id = _never  # noqa: SLF001 - as above
         self._transactions._supports_epoch_bump = _never  # noqa: SLF001 - as above
+        self._begun: float | None = None
 
     def _wrapped(self, error: BaseException, doing: str) -> TransientError | PermanentError:
         # Later calls only say that something failed before; the manager keeps what that was.
-        return wrapped(self._transactions.last_error or error, doing)
+        return wrapped(self._transactions.last_error or error, doing, open_s=self._open_s())
+
+    def _open_s(self) -> float:
+        """Return for how many seconds the transaction has been open, never less than what the broker counts."""
+        return 0.0 if self._begun is None else clock.now() - self._begun
 
     def init_transactions(self) -> None:
         """Fence every older producer of this transactional id, and end what it left open.
@@ -197,6 +217,7 @@ class BatchProducer:
             self._producer.begin_transaction()
         except kafka_errors.KafkaError as error:
             raise self._wrapped(error, "beginning a transaction") from error
+        self._begun = clock.now()
 
     def append(self, topic: str, partition: int, data: bytes, records: int) -> Sent:
         """Queue a finished batch (magic 2, uncommitted producer fields) of `records` records; it is sent at once.
@@ -220,7 +241,7 @@ class BatchProducer:
         finally:
             queue._appends_in_progress.decrement()  # noqa: SLF001 - as above
         self._sender.wakeup()
-        return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data))
+        return Sent(batch.produce_future, f"{topic}-{partition}", records, len(data), self._open_s)
 
     def send(self, topic: str, partition: int, *, key: bytes, value: bytes | None) -> None:
         """Send one record in the open transaction and wait until the broker has it. Raises as `Sent.base_offset`."""
@@ -307,38 +328,35 @@ def _client(inner: Mapping[str, object], **config: object) -> Any:  # noqa: ANN4
     return KafkaNetClient(net=net, manager=connection.Outright(net, **whole))
 
 
-_FENCED: Final = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
-_REJECTED: Final = (
-    kafka_errors.MessageSizeTooLargeError,
-    kafka_errors.RecordListTooLargeError,
-    kafka_errors.InvalidTopicError,
-    kafka_errors.InvalidRecordError,
-    kafka_errors.InvalidTimestampError,
-    kafka_errors.UnsupportedForMessageFormatError,
-    kafka_errors.UnsupportedVersionError,
-)
-_DENIED: Final = (
-    kafka_errors.TopicAuthorizationFailedError,
-    kafka_errors.ClusterAuthorizationFailedError,
-    kafka_errors.TransactionalIdAuthorizationFailedError,
-)
+def wrapped(error: BaseException | None, doing: str, *, open_s: float = 0.0) -> TransientError | PermanentError:
+    """Return our error for one of kafka-python's. What is not known to be permanent is taken for transient.
 
-
-def wrapped(error: BaseException | None, doing: str) -> TransientError | PermanentError:
-    """Return our error for one of kafka-python's. What is not known to be permanent is taken for transient."""
+    `open_s` is how long the transaction has been open. Brokers answer the producer of one that they have aborted for
+    its age as they answer one that was fenced: only the age tells.
+    """
     text = f"{doing}: {type(error).__name__}: {error}"
-    if isinstance(error, _FENCED):
-        return FencedError(
-            f"{doing}: another process has taken over this transactional id",
-            remedy="another run of the same restore is at work; let it finish, or stop it and start again",
-        )
-    if isinstance(error, _DENIED):
-        return ClusterDeniedError(
-            text,
-            remedy="grant Write on the target and on the progress topic, and Write on TransactionalId tandem-restore-*",
-        )
-    if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
-        return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
-    if isinstance(error, _REJECTED):
-        return RejectedError(text, remedy="look at that topic's max.message.bytes and at the broker's log")
+    code = code_of(error)
+    match None if code is None else code.meaning:
+        case Meaning.FENCED if open_s >= TRANSACTION_TIMEOUT_MS / 1000:
+            return TransactionTimedOutError(
+                f"{doing}: the transaction was open for {open_s:.0f} s, and the broker aborts one that is open for "
+                f"{TRANSACTION_TIMEOUT_MS // 1000} s",
+                remedy="nothing of it counts, and the load goes on after the last commit; if it happens again, look "
+                "what slows the brokers or this machine down",
+            )
+        case Meaning.FENCED:
+            return FencedError(
+                f"{doing}: another process has taken over this transactional id",
+                remedy="another run of the same restore is at work; let it finish, or stop it and start again",
+            )
+        case Meaning.DENIED:
+            return ClusterDeniedError(
+                text,
+                remedy="grant Write on the target and on the progress topic, and Write on TransactionalId "
+                "tandem-restore-*",
+            )
+        case Meaning.AUTHENTICATION:
+            return ClusterAuthenticationError(text, remedy="check kafka: sasl.*")
+    if code is not None and code.meaning in PERMANENT:
+        return RejectedError(f"{text} ({code.name})", remedy=code.remedy)
     return ProduceError(text)

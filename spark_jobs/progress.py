@@ -38,6 +38,7 @@ from backup_avro.errors import DamagedError, PermanentError, TimedOutError, Tran
 from sink.source import admin_errors
 from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import LATEST, ClusterAdmin
+from sink.source.error_codes import ErrorCode
 from sink.source.errors import ClusterTransientError
 from sink.source.fetched import TopicPartition as Place
 from spark_jobs.offset_map import Row, dump_rows, load_rows
@@ -496,7 +497,7 @@ class ProgressReader:
             return False
         error, number = message.error(), message.partition() or 0
         if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name has the underscore
+            if error.code() == ErrorCode.CLIENT_PARTITION_EOF:
                 self._next[number] = max(self._next[number], message.offset() or 0)
                 return False
             if admin_errors.is_about_no_group(error):

@@ -90,7 +90,8 @@ class CheckTask:
     """Read the target's partition from `start` to `end`, which is not read any more.
 
     Unless `shared`, there is nothing in it but what one task has put there, or nothing at all. `among_others`: records
-    that no task has put there are none of ours.
+    that no task has put there are none of ours. There the offset maps, which name committed records only, say what is
+    read: a transaction that an application leaves open holds `read_committed` readers back for as long as it likes.
     """
 
     target: str
@@ -103,6 +104,11 @@ class CheckTask:
     among_others: bool
     cluster: Cluster
     stall_seconds: float = 120.0
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether transactions of others are waited for."""
+        return not self.among_others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +165,7 @@ def check(task: CheckTask, written: Iterable[Stretch] = ()) -> list[Checked]:
     tallies: _Tallies = _Apart(sorted(written), len(expected)) if task.shared else _Together()
     writers = Writers([item.first for item in expected])
     if task.start < task.end:
-        with RawFetcher(task.cluster.props, read_committed=True) as fetcher:
+        with RawFetcher(task.cluster.props, read_committed=task.read_committed) as fetcher:
             _Reading(task, tallies, writers).read(fetcher)
     found = tallies.found(len(expected))
     seconds = time.monotonic() - began
@@ -301,7 +307,7 @@ class _Reading:
             start=event.fetch_offset,
             until=self._task.end,
             aborted=event.aborted,
-            read_committed=True,
+            read_committed=self._task.read_committed,
         )
         for segment in found.segments:
             self._tallies.take(segment)

@@ -14,20 +14,15 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from backup_avro.errors import RefusedError, TandemError
 from sink.source import connection
+from sink.source.broker_errors import code_of, meaning_of
 from sink.source.client_config import Value, servers_of
+from sink.source.error_codes import PASSING, Meaning
 from sink.source.errors import ClusterDeniedError, ClusterRequestError, ClusterTransientError
 from spark_jobs.group_plan import Before, Move
 from spark_jobs.produce import client_settings
 
 _T = TypeVar("_T")
 _NOTHING: Final = -1
-_IN_USE: Final = (
-    kafka_errors.UnknownMemberIdError,
-    kafka_errors.NonEmptyGroupError,
-    kafka_errors.IllegalGenerationError,
-    kafka_errors.RebalanceInProgressError,
-    kafka_errors.GroupSubscribedToTopicError,
-)
 
 
 class TargetGroups:
@@ -58,7 +53,7 @@ class TargetGroups:
         try:
             found = self._call(f"read the offsets of group {group}", lambda: self._admin.list_group_offsets(group))
         except ClusterRequestError as error:
-            if isinstance(error.__cause__, kafka_errors.GroupIdNotFoundError):
+            if meaning_of(error.__cause__) is Meaning.NO_GROUP:
                 return {}
             raise
         return {
@@ -84,7 +79,7 @@ class TargetGroups:
             try:
                 self._look(doing, self._call(doing, lambda: self._admin.delete_group_offsets(group, gone)))
             except ClusterRequestError as error:
-                if not isinstance(error.__cause__, kafka_errors.GroupIdNotFoundError):
+                if meaning_of(error.__cause__) is not Meaning.NO_GROUP:
                     raise
 
     def _set(self, group: str, offsets: Mapping[tuple[str, int], tuple[int, str]]) -> None:
@@ -110,10 +105,12 @@ class TargetGroups:
 
 def _explained(doing: str, error: BaseException) -> TandemError:
     text = f"could not {doing}: {type(error).__name__}"
-    if isinstance(error, _IN_USE):
+    code = code_of(error)
+    meaning = None if code is None else code.meaning
+    if meaning is Meaning.IN_USE:
         return RefusedError(f"{text}: the group has members", remedy="stop its consumers, and try again")
-    if isinstance(error, (kafka_errors.GroupAuthorizationFailedError, kafka_errors.TopicAuthorizationFailedError)):
+    if meaning is Meaning.DENIED:
         return ClusterDeniedError(text, remedy="grant Describe, Read and Delete on the group and Read on its topics")
-    if getattr(error, "retriable", False):
+    if meaning in PASSING or getattr(error, "retriable", False):
         return ClusterTransientError(text)
-    return ClusterRequestError(f"{text}: {error}")
+    return ClusterRequestError(f"{text}: {error}", remedy=None if code is None else code.remedy)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sink.source import wire
 from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.error_codes import ErrorCode, Meaning, name_of
 from sink.source.fetch_session import Ask
 from sink.source.fetched import AtHead, FaultKind, Fetched, TopicPartition
 from sink.source.leadership import TELL_AFTER, denied, led_by
@@ -182,20 +183,20 @@ class Answers:
     def _part_failed(self, part: Partition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
         assignment = self._assignment
         code = data.error_code
-        if code == wire.OFFSET_OUT_OF_RANGE:
+        if ErrorCode.of(code).meaning is Meaning.POSITION:
             assignment.rest(part)
             self._on_out_of_range(part)
             return
-        if code == wire.TOPIC_AUTHORIZATION_FAILED:
+        if ErrorCode.of(code).meaning is Meaning.DENIED:
             denied(assignment, part, now)
             return
         hint = data.current_leader
         if hint is not None and hint.leader_epoch > part.leader_epoch and hint.leader_id >= 0:
             led_by(assignment, part, hint.leader_id, hint.leader_epoch, now)
-        if code in (wire.FENCED_LEADER_EPOCH, wire.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
+        if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH) and part.last_epoch >= 0:
             assignment.check(part)
         if part.failures >= TELL_AFTER:
-            detail = f"broker {part.leader} answers {wire.error_name(code)} for {part}"
+            detail = f"broker {part.leader} answers {name_of(code)} for {part}"
             assignment.tell(part, FaultKind.TRANSIENT, detail, now)
         assignment.retry(part, now + backoff(part.failures))
         part.failures += 1

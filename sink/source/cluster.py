@@ -36,6 +36,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 
 from backup_avro.errors import ConfigError, TandemError
 from sink.source import admin_errors, client_config, left_behind, topic_id
+from sink.source.error_codes import ErrorCode
 from sink.source.errors import (
     ClusterAuthenticationError,
     ClusterDeniedError,
@@ -69,7 +70,7 @@ class _Heard:
 
     def take(self, error: KafkaError) -> None:
         """Keep it. "All brokers are down" follows on the error that says why, such as a wrong password."""
-        if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - public
+        if self.last is None or error.code() != ErrorCode.CLIENT_ALL_BROKERS_DOWN:
             self.last = error
         _log.debug("librdkafka: %s", error.str())
 

@@ -31,6 +31,8 @@ from kafka.protocol.consumer import FetchResponse
 
 from backup_avro.errors import PermanentError, TandemError
 from sink.source import tls
+from sink.source.broker_errors import meaning_of
+from sink.source.error_codes import Meaning
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 from sink.source.tokens import Tokens
 
@@ -433,12 +435,7 @@ def _refusal(error: BaseException, servers: str) -> ClusterAuthenticationError |
 # A broker that restarts does this too; no reason to give up for good.
 _HUNG_UP = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _OF_MECHANISM = "sasl.username, sasl.password or sasl.oauthbearer.*"
-_AUTHENTICATION = (
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedSaslMechanismError,
-    kafka_errors.IllegalSaslStateError,
-    kafka_errors.AuthorizationError,
-)
+_REFUSED = frozenset({Meaning.AUTHENTICATION, Meaning.DENIED})
 
 
 def explain(error: BaseException, servers: str) -> TandemError:
@@ -446,7 +443,7 @@ def explain(error: BaseException, servers: str) -> TandemError:
 
     `servers` are the bootstrap servers as the user wrote them.
     """
-    if isinstance(error, _AUTHENTICATION) and not isinstance(error.__cause__, TandemError):
+    if meaning_of(error) in _REFUSED and not isinstance(error.__cause__, TandemError):
         return ClusterAuthenticationError(
             f"The Kafka brokers at {servers} refuse the credentials: {error}",
             remedy=f"check sasl.mechanism, {_OF_MECHANISM} and security.protocol",

@@ -33,12 +33,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from uuid import UUID
 
+from sink.source.error_codes import ErrorCode
 from sink.source.fetched import TopicPartition
 
 _NO_SESSION = 0
 _NEW = 0  # epoch of a full request that asks for a session
 _MAX_EPOCH = 2**31 - 1
-_SESSION_ID_NOT_FOUND = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class FetchSession:
 
     def refused(self, error_code: int) -> None:
         """Take a response with a top-level error: the session is gone, or is closed with the next request."""
-        if error_code == _SESSION_ID_NOT_FOUND:
+        if error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self._id = _NO_SESSION
         self._epoch = _NEW
 

@@ -14,6 +14,7 @@ from sink import clock
 from sink.source import client_config, connection, leadership, topic_id, wire
 from sink.source.answers import Answers, diverged, due_probe
 from sink.source.assignment import Assignment, Broker, Event, Partition, backoff
+from sink.source.error_codes import ErrorCode, Meaning
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 from sink.source.fetch_session import Plan
 from sink.source.fetched import FaultKind, LogBounds, TopicPartition
@@ -105,7 +106,7 @@ class RawFetcher:
         if led_by is not None:
             part.known_leader, part.known_epoch = led_by
         view = self._lookups.views.get(part.tp.topic)
-        if view is not None and view.error_code == wire.NO_ERROR:
+        if view is not None and not view.error_code:
             leadership.take_view(self._assignment, part, view, now)
         if part.leader < 0:
             self._assignment.want_metadata(now)
@@ -460,7 +461,7 @@ class RawFetcher:
             answers = await self._lookups.epoch_ends(broker.node, asks)
         except kafka_errors.KafkaError:
             self._note()
-            answers = [(part.tp, wire.UNKNOWN_LEADER_EPOCH, -1, -1) for part in parts]
+            answers = [(part.tp, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1) for part in parts]
         finally:
             broker.validating = False
         now = clock.now()
@@ -468,9 +469,9 @@ class RawFetcher:
             part = assignment.parts.get(tp)
             if part is None or (part.serial, part.offset, part.last_epoch) != asked.get(tp):
                 continue
-            if code == wire.TOPIC_AUTHORIZATION_FAILED:
+            if ErrorCode.of(code).meaning is Meaning.DENIED:
                 leadership.denied(assignment, part, now)
-            elif code != wire.NO_ERROR:
+            elif code:
                 assignment.retry(part, now + backoff(part.failures))
                 part.failures += 1
                 assignment.want_metadata(now)

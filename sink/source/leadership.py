@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sink.source import topic_id, wire
 from sink.source.assignment import Assignment, Partition, backoff
+from sink.source.error_codes import ErrorCode, Meaning, name_of
 from sink.source.fetched import FaultKind
 
 # Seconds.
@@ -27,7 +28,7 @@ def take_views(assignment: Assignment, views: Iterable[wire.TopicView], now: flo
 
 def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now: float) -> None:
     """Take in what a broker says about the topic of one partition."""
-    if view.error_code == wire.TOPIC_AUTHORIZATION_FAILED:
+    if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
         denied(assignment, part, now)
         assignment.want_metadata(now + DENIED_RETRY)
         return
@@ -35,8 +36,8 @@ def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now
     if gone:
         _suspect(assignment, part, gone, view.topic_id, now)
         return
-    if view.error_code != wire.NO_ERROR:
-        _not_yet(assignment, part, wire.error_name(view.error_code), now)
+    if view.error_code:
+        _not_yet(assignment, part, name_of(view.error_code), now)
         return
     part.suspect_since = None
     if part.topic_id is None and view.topic_id is not None:
@@ -61,9 +62,9 @@ def _not_yet(assignment: Assignment, part: Partition, why: str, now: float) -> N
 
 
 def _gone(part: Partition, view: wire.TopicView) -> str:
-    if view.error_code in (wire.UNKNOWN_TOPIC_OR_PARTITION, wire.UNKNOWN_TOPIC_ID):
+    if ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC:
         return f"topic {part.tp.topic} does not exist"
-    if view.error_code != wire.NO_ERROR:
+    if view.error_code:
         return ""
     if part.topic_id is not None and view.topic_id is not None and part.topic_id != view.topic_id:
         return f"topic {part.tp.topic} is another one of the same name now"

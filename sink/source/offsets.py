@@ -11,6 +11,7 @@ import kafka.errors as kafka_errors
 from backup_avro.errors import TandemError
 from sink import clock
 from sink.source import connection, wire
+from sink.source.error_codes import ErrorCode, Meaning, name_of
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
 from sink.source.fetched import LogBounds, TopicPartition
 from sink.source.lineage import Descent
@@ -184,12 +185,12 @@ class Lookups:
                     why.update((tp, self._problem) for tp, _, _ in asks)
                     continue
                 for tp, code, epoch, end in answers:
-                    if code == wire.NO_ERROR:
+                    if not code:
                         found[tp] = (epoch, end)
-                    elif code == wire.TOPIC_AUTHORIZATION_FAILED:
+                    elif ErrorCode.of(code).meaning is Meaning.DENIED:
                         self._denied(tp, why, missing)
                     else:
-                        self._no_answer(tp, wire.error_name(code), why)
+                        self._no_answer(tp, name_of(code), why)
         return found
 
     async def _listed(
@@ -224,12 +225,12 @@ class Lookups:
                 why.update((tp, self._problem) for tp, _ in asks)
                 continue
             for tp, code, offset, epoch in wire.listed_offsets(response):
-                if code == wire.NO_ERROR and offset >= 0:
+                if not code and offset >= 0:
                     found.append((tp, offset, epoch))
-                elif code == wire.TOPIC_AUTHORIZATION_FAILED:
+                elif ErrorCode.of(code).meaning is Meaning.DENIED:
                     self._denied(tp, why, missing)
                 else:
-                    self._no_answer(tp, wire.error_name(code), why)
+                    self._no_answer(tp, name_of(code), why)
         return found
 
     async def epoch_ends(
@@ -291,11 +292,11 @@ class Lookups:
         view = self.views.get(tp.topic)
         if view is None:
             return None
-        if view.error_code == wire.TOPIC_AUTHORIZATION_FAILED:
+        if ErrorCode.of(view.error_code).meaning is Meaning.DENIED:
             self._denied(tp, why, missing)
             return None
-        unknown = view.error_code in (wire.UNKNOWN_TOPIC_OR_PARTITION, wire.UNKNOWN_TOPIC_ID)
-        if unknown or (view.error_code == wire.NO_ERROR and tp.partition not in view.partitions):
+        unknown = ErrorCode.of(view.error_code).meaning is Meaning.UNKNOWN_TOPIC
+        if unknown or (not view.error_code and tp.partition not in view.partitions):
             if final:
                 raise UnknownTopicError(
                     f"Kafka topic {tp.topic} has no partition {tp.partition}"
@@ -305,8 +306,8 @@ class Lookups:
                 )
             self._no_answer(tp, "unknown partition", why)
             return None
-        if view.error_code != wire.NO_ERROR:
-            self._no_answer(tp, wire.error_name(view.error_code), why)
+        if view.error_code:
+            self._no_answer(tp, name_of(view.error_code), why)
             return None
         leader = view.partitions[tp.partition]
         if leader[0] < 0:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import kafka.errors as kafka_errors
 from kafka.protocol.consumer import (
     FetchRequest,
     ListOffsetsRequest,
@@ -25,15 +24,6 @@ from sink.source.fetched import TopicPartition
 _FetchTopic = FetchRequest.FetchTopic
 _ForgottenTopic = FetchRequest.ForgottenTopic
 
-NO_ERROR = 0
-OFFSET_OUT_OF_RANGE = 1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-TOPIC_AUTHORIZATION_FAILED = 29
-FENCED_LEADER_EPOCH = 74
-UNKNOWN_LEADER_EPOCH = 75
-UNKNOWN_TOPIC_ID = 100
-INCONSISTENT_TOPIC_ID = 103
-
 LATEST = -1
 EARLIEST = -2
 
@@ -41,12 +31,6 @@ EARLIEST = -2
 # fields for followers only.
 _FETCH_BY_NAME = 12
 _FETCH_BY_ID = 16
-
-
-def error_name(code: int) -> str:
-    """Return kafka-python's name for a protocol error code."""
-    name: str = kafka_errors.for_code(code).__name__
-    return name
 
 
 def fetch_request(plan: Plan, *, max_wait_ms: int, max_bytes: int, read_committed: bool, session: bool = True) -> Any:  # noqa: ANN401 - kafka-python has no types

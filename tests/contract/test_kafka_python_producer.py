@@ -24,7 +24,16 @@ from controller.sandbox.kafka import KafkaServer
 from sink.transcode.batch import Compression
 from sink.transcode.bodies import BuiltBatch
 from sink.transcode.reverse import build_batches
-from spark_jobs.produce import BatchProducer, FencedError, ProduceError, ReadyRecords, RejectedError, fence
+from spark_jobs import produce
+from spark_jobs.produce import (
+    BatchProducer,
+    FencedError,
+    ProduceError,
+    ReadyRecords,
+    RejectedError,
+    TransactionTimedOutError,
+    fence,
+)
 
 if TYPE_CHECKING:
     from tests.conftest import TopicMaker
@@ -335,3 +344,37 @@ def test_a_broker_that_pauses_is_waited_for(own_kafka: Callable[..., KafkaServer
     finally:
         sender.discard()
     assert len(_read(server.bootstrap, topic, least=15)) == 15
+
+
+@pytest.mark.integration
+def test_a_transaction_that_times_out_is_no_takeover(
+    kafka: KafkaServer,
+    make_topic: TopicMaker,
+    producer: Callable[..., BatchProducer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker answers as if another producer had taken over; the age of the transaction tells. A new one goes on."""
+    monkeypatch.setattr(produce, "TRANSACTION_TIMEOUT_MS", 1000)
+    topic = make_topic(compacted=False, config=_KEEP)
+    late = producer()
+    _ready(late, topic)
+    [batch] = _built(_records(2))
+    late.append(topic, 0, batch.data, batch.records).base_offset(20.0)
+    time.sleep(14.0)  # the coordinator looks every ten seconds
+    with pytest.raises(TransactionTimedOutError):
+        late.commit()
+    after = producer()
+    _ready(after, topic)
+    after.append(topic, 0, batch.data, batch.records).base_offset(20.0)
+    after.commit()
+    assert len(_read(kafka.bootstrap, topic, least=2)) == 2
+
+
+@pytest.mark.integration
+def test_a_time_limit_above_that_of_the_brokers_is_refused(
+    producer: Callable[..., BatchProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once and for good, with the setting that has to be changed."""
+    monkeypatch.setattr(produce, "TRANSACTION_TIMEOUT_MS", 24 * 3600 * 1000)
+    with pytest.raises(RejectedError, match=r"transaction\.max\.timeout\.ms"):
+        producer().init_transactions()

@@ -225,23 +225,6 @@ def test_epoch_ends(version: int) -> None:
         assert read.replica_id == -1
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (wire.OFFSET_OUT_OF_RANGE, "OffsetOutOfRangeError"),
-        (wire.UNKNOWN_TOPIC_OR_PARTITION, "UnknownTopicOrPartitionError"),
-        (wire.TOPIC_AUTHORIZATION_FAILED, "TopicAuthorizationFailedError"),
-        (wire.FENCED_LEADER_EPOCH, "FencedLeaderEpochError"),
-        (wire.UNKNOWN_LEADER_EPOCH, "UnknownLeaderEpochError"),
-        (wire.UNKNOWN_TOPIC_ID, "UnknownTopicIdError"),
-        (wire.INCONSISTENT_TOPIC_ID, "InconsistentTopicIdError"),
-    ],
-)
-def test_error_codes(code: int, name: str) -> None:
-    """Our numbers mean what kafka-python's classes say."""
-    assert wire.error_name(code) == name
-
-
 def test_our_sessions_say_what_kafka_pythons_say() -> None:
     """For the same course of events both session handlers send the same ids, epochs, additions and removals."""
     theirs = kafka_fetcher.FetchSessionHandler(1)

@@ -22,6 +22,7 @@ from backup_avro.coverage import Guarded, obstacles
 from sink import clock
 from sink.newcomers import Newcomer, Newcomers
 from sink.source import wire
+from sink.source.error_codes import ErrorCode, name_of
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
 from sink.source.fetched import AtHead, LogBounds, TopicPartition
 from sink.source.offsets import Lookups
@@ -43,7 +44,7 @@ class Brokers(Lookups):
         self.slept = 0.0
         self.refusing = refusing
         leaders = {n: (-1 if n in leaderless else 1, 5) for n in range(partitions)}
-        self.view: Any = SimpleNamespace(name="t", error_code=wire.NO_ERROR, topic_id=None, partitions=leaders)
+        self.view: Any = SimpleNamespace(name="t", error_code=ErrorCode.NONE, topic_id=None, partitions=leaders)
 
     async def _sleep(self, seconds: float) -> None:
         self.slept += seconds
@@ -61,7 +62,7 @@ class Brokers(Lookups):
         asked = [tp for asks in by_node.values() for tp, _ in asks]
         for tp in asked:
             if tp.partition in self.refusing:
-                self._no_answer(tp, wire.error_name(6), why)
+                self._no_answer(tp, name_of(6), why)
         return [(tp, 100 if timestamp == wire.LATEST else 7, -1) for tp in asked if tp.partition not in self.refusing]
 
 
@@ -75,7 +76,7 @@ def test_what_is_known_is_returned_and_what_is_not_is_named() -> None:
     brokers = Brokers(4, leaderless=[2], refusing=[3])
     found, missing = asyncio.run(brokers.bounds(parts(4), clock.now() + 30))
     assert found == dict.fromkeys(parts(2), LogBounds(start=7, end=100, end_epoch=-1, leader=1, leader_epoch=5))
-    assert missing == {TopicPartition("t", 2): "no leader", TopicPartition("t", 3): wire.error_name(6)}
+    assert missing == {TopicPartition("t", 2): "no leader", TopicPartition("t", 3): name_of(6)}
     assert brokers.slept < 1
 
 
@@ -98,7 +99,7 @@ def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
     brokers = Brokers(2)
     brokers.view.partitions[1] = (2, 5)
-    answers = {1: Answer([(T0, wire.NO_ERROR, 100, -1)]), 2: Answer(None)}
+    answers = {1: Answer([(T0, ErrorCode.NONE, 100, -1)]), 2: Answer(None)}
     brokers._manager.send = lambda _, node_id: answers[node_id]
     brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
     missing: dict[TopicPartition, str] = {}
@@ -111,7 +112,7 @@ def test_a_broker_that_hangs_holds_up_no_other_one(monkeypatch: pytest.MonkeyPat
 def test_a_topic_that_may_not_be_read_is_an_error_for_who_needs_it() -> None:
     """It takes a person, so it is not waited for. Who takes what there is goes on without it, as without a leader."""
     brokers = Brokers(1)
-    brokers.view.error_code = wire.TOPIC_AUTHORIZATION_FAILED
+    brokers.view.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(ClusterDeniedError, match="topic t"):
         asyncio.run(brokers.ends(parts(1), clock.now() + 30))
     found, missing = asyncio.run(brokers.bounds(parts(1), clock.now() + 30))
@@ -125,14 +126,14 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
     refused = TopicPartition("denied", 0)
     brokers = Brokers(1)
     brokers.views["denied"] = brokers.view
-    denied_code = wire.TOPIC_AUTHORIZATION_FAILED
+    denied_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     async def refresh(topics: Sequence[str]) -> None:
         brokers.views.update(dict.fromkeys(topics, brokers.view))
 
     async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
         assert node == 1
-        return [(tp, denied_code if tp == refused else wire.NO_ERROR, 3, 100) for tp, *_ in asks]
+        return [(tp, denied_code if tp == refused else ErrorCode.NONE, 3, 100) for tp, *_ in asks]
 
     brokers.refresh = refresh  # type: ignore[method-assign]  # the answers of this test
     missing: dict[TopicPartition, str] = {}
@@ -141,7 +142,7 @@ def test_one_topic_that_may_not_be_read_holds_up_no_other(question: str, monkeyp
         found: Any = asyncio.run(brokers.epoch_ends_of({T0: 3, refused: 3}, clock.now() + 30, missing))
     else:
         monkeypatch.setattr(wire, "listed_offsets", lambda response: response)
-        answer = Answer([(T0, wire.NO_ERROR, 100, -1), (refused, denied_code, -1, -1)])
+        answer = Answer([(T0, ErrorCode.NONE, 100, -1), (refused, denied_code, -1, -1)])
         brokers._manager.send = lambda *_, **__: answer
         brokers._listed = partial(Lookups._listed, brokers)  # type: ignore[method-assign]  # the real one
         found = asyncio.run(brokers.offsets([T0, refused], wire.LATEST, clock.now() + 30, missing))
@@ -165,7 +166,7 @@ def test_where_an_epoch_ends_is_not_waited_for_either() -> None:
 
     async def ends(node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
         assert node == 1
-        return [(tp, wire.NO_ERROR, 3, 100) for tp, _, _ in asks]
+        return [(tp, ErrorCode.NONE, 3, 100) for tp, _, _ in asks]
 
     brokers._listed = listed  # type: ignore[method-assign,assignment]  # the answers of this test
     brokers.epoch_ends = ends  # type: ignore[method-assign]  # as above

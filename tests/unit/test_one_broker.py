@@ -18,6 +18,7 @@ from sink import clock
 from sink.source import cluster, wire
 from sink.source.cluster import ClusterAdmin
 from sink.source.connection import Connections, open_connections
+from sink.source.error_codes import ErrorCode
 from sink.source.errors import ClusterAuthenticationError, ClusterTransientError
 from sink.source.fetched import FetchFault, TopicPartition
 from sink.source.fetcher import RawFetcher
@@ -251,7 +252,7 @@ class Three(Lookups):
         self.connections = manager
         manager.send = self._send
         self.view: Any = SimpleNamespace(
-            name="t", error_code=wire.NO_ERROR, topic_id=None, partitions={n: (n + 1, 5) for n in range(3)}
+            name="t", error_code=ErrorCode.NONE, topic_id=None, partitions={n: (n + 1, 5) for n in range(3)}
         )
 
     async def _sleep(self, _: float) -> None:
@@ -267,13 +268,13 @@ class Three(Lookups):
         if node_id == 3:
             self.connections.fail(3, self.error)
             return Answer(kafka_errors.NodeNotReadyError(3))  # as between two tries
-        return Answer([(_T[node_id - 1], wire.NO_ERROR, 100, -1)])
+        return Answer([(_T[node_id - 1], ErrorCode.NONE, 100, -1)])
 
     async def epoch_ends(self, node: int, asks: Sequence[Any]) -> list[tuple[TopicPartition, int, int, int]]:
         """Where epochs end."""
         if node == 3:
             raise self.error
-        return [(tp, wire.NO_ERROR, 3, 100) for tp, *_ in asks]
+        return [(tp, ErrorCode.NONE, 3, 100) for tp, *_ in asks]
 
 
 @pytest.mark.parametrize("error", [expired(), refused()])

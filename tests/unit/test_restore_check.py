@@ -7,22 +7,24 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from doubles import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import PARTITION, TOPIC, batch
 
 from backup_avro.chain_json import unpack
-from backup_avro.errors import DamagedError
+from backup_avro.errors import DamagedError, TimedOutError
 from backup_avro.limits import LISTS
 from backup_avro.record import Record, encode
 from sink.object_store import ObjectMissingError, OutsizedObjectError
+from sink.source.fetched import Fetched
 from sink.transcode.batch import Compression
 from sink.transcode.choice import best_bodies
 from sink.transcode.reverse import build_batches
-from spark_jobs import offset_pages, restore
+from spark_jobs import offset_pages, restore, restore_check
 from spark_jobs.cluster import Cluster
 from spark_jobs.offset_map import LARGEST_PAGE, Row, decode_page, encode_page, page_key
 from spark_jobs.restore_check import (
@@ -200,7 +202,7 @@ def _batches(*stamps: tuple[int, int, bool, int]) -> bytes:
     found = b""
     for base, producer_id, transactional, count in stamps:
         items = [Record(topic="t", partition=0, offset=base + at, timestamp=1, key=b"k") for at in range(count)]
-        [batch] = build_batches(
+        [built] = build_batches(
             b"".join(map(encode, items)),
             count,
             max_batch_bytes=10**6,
@@ -208,7 +210,7 @@ def _batches(*stamps: tuple[int, int, bool, int]) -> bytes:
             compression=Compression.NONE,
         )
         stamped = best_bodies().stamped(
-            batch.data, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=transactional
+            built.data, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=transactional
         )
         found += base.to_bytes(8, "big") + stamped[8:]
     return found
@@ -236,3 +238,69 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
         refuse_if_made_anew("t", "id-1", "id-2")
     with pytest.raises(TargetChangedError, match="topic t was deleted while it was restored"):
         refuse_if_made_anew("t", "id-1", None)
+
+
+class _Log:
+    """A partition in which an application's transaction is open from offset 0 on, before what was restored."""
+
+    def __init__(self, _: object, *, read_committed: bool) -> None:
+        self._stable = 0 if read_committed else 3
+        self._at = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def assign(self, _: object, offset: int, **__: object) -> None:
+        self._at = offset
+
+    def advance(self, _: object, offset: int) -> None:
+        self._at = offset
+
+    def poll(self, _: float) -> list[Fetched]:
+        found = [Record(topic=TOPIC, partition=PARTITION, offset=offset, timestamp=0, key=b"k") for offset in range(3)]
+        data = b"".join(batch([record]) for record in found) if self._at < self._stable else b""
+        return [
+            Fetched(
+                topic=TOPIC,
+                partition=PARTITION,
+                fetch_offset=self._at,
+                records=data,
+                high_watermark=3,
+                last_stable_offset=0,
+                log_start_offset=0,
+                end_offset=self._stable,
+                aborted=(),
+                leader_id=1,
+                leader_epoch=0,
+                received_at=0.0,
+            )
+        ]
+
+
+@pytest.mark.parametrize("among_others", [True, False])
+def test_an_open_transaction_of_others_holds_no_check_of_an_append_up(
+    monkeypatch: pytest.MonkeyPatch, *, among_others: bool
+) -> None:
+    """What was appended is read by its offset map; where nobody else may write, an open transaction is waited for."""
+    monkeypatch.setattr(restore_check, "RawFetcher", _Log)
+    expected = Expected(what="t-0", records=2, hash="", first=1, last=2, page=None)
+    task = replace(
+        _check(PARTITION, {}),
+        target=TOPIC,
+        start=1,
+        end=3,
+        expected=(expected,),
+        among_others=among_others,
+        cluster=Cluster(props={}),
+        stall_seconds=-1.0,
+    )
+    written = [Stretch(1, 3, 0)]
+    if not among_others:
+        with pytest.raises(TimedOutError, match="open transaction"):
+            restore_check.check(task, written)
+        return
+    [found] = restore_check.check(replace(task, stall_seconds=5.0), written)
+    assert found.records == 2

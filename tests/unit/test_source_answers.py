@@ -12,6 +12,7 @@ import pytest
 from sink.source import topic_id, wire
 from sink.source.answers import UNCLEAR, Answers, due_probe
 from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.error_codes import ErrorCode
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.leadership import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
 
@@ -316,9 +317,9 @@ def test_faults_of_partitions() -> None:
     rig = Rig()
     events = rig.exchange(
         response(
-            data(A, error_code=wire.OFFSET_OUT_OF_RANGE),
+            data(A, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
             data(B, diverging_epoch=SimpleNamespace(epoch=2, end_offset=44)),
-            data(C, error_code=wire.TOPIC_AUTHORIZATION_FAILED),
+            data(C, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         )
     )
     assert rig.out_of_range == [rig.part(A)]
@@ -338,11 +339,11 @@ def test_faults_of_partitions() -> None:
 @pytest.mark.parametrize(
     ("code", "epoch", "checks"),
     [
-        (wire.FENCED_LEADER_EPOCH, 3, True),
-        (wire.UNKNOWN_LEADER_EPOCH, 3, True),
-        (wire.FENCED_LEADER_EPOCH, -1, False),
+        (ErrorCode.FENCED_LEADER_EPOCH, 3, True),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, 3, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, -1, False),
         (6, 3, False),
-        (wire.UNKNOWN_TOPIC_ID, 3, False),
+        (ErrorCode.UNKNOWN_TOPIC_ID, 3, False),
     ],
 )
 def test_errors_that_pass(code: int, epoch: int, checks: bool) -> None:
@@ -482,7 +483,7 @@ def test_a_refused_fetch() -> None:
 def test_missing_takes_two_looks() -> None:
     """One broker that has not heard of a topic is not believed; the second time, apart, it is."""
     rig = Rig()
-    gone = view(error=wire.UNKNOWN_TOPIC_OR_PARTITION, uuid=None)
+    gone = view(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, uuid=None)
     take_views(rig.assignment, [gone], rig.now)
     take_views(rig.assignment, [gone], rig.now + CONFIRM_MISSING / 2)
     assert rig.assignment.take_events() == []
