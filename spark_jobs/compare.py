@@ -121,6 +121,11 @@ class Compared:
         return [finding for one in self.partitions for finding in one.findings]
 
     @property
+    def lost(self) -> int:
+        """How many findings there are of which only the backup (the older generation) has the record."""
+        return sum(one.lost for one in self.partitions)
+
+    @property
     def clean(self) -> bool:
         """Whether something was compared, and nothing was found."""
         return bool(self.partitions) and all(one.clean for one in self.partitions)
@@ -542,6 +547,7 @@ def _result(
         second_records=comparison.records[1],
         keys=comparison.keys,
         counts=outcome.counts,
+        lost=outcome.lost,
         findings=tuple(told(one, keys.get(key), facts, known=key in keys) for key, one in named.items()),
         explained=outcome.explained,
         not_judged=outcome.not_judged,

@@ -73,8 +73,9 @@ class KeyFinding:
 class PartitionResult:
     """What comparing one partition showed. `counts` are of all findings, of which `findings` are at most NAMED.
 
-    `cut` is the common end (exclusive), `start` what both sides could still have. `not_judged` says what could not be
-    decided, `error` why the partition could not be read at all. `seconds` is how long it took.
+    `cut` is the common end (exclusive), `start` what both sides could still have. `lost` counts the findings of which
+    only the first side has the record (`only_in_first`). `not_judged` says what could not be decided, `error` why the
+    partition could not be read at all. `seconds` is how long it took.
     """
 
     topic: str
@@ -85,6 +86,7 @@ class PartitionResult:
     second_records: int = 0
     keys: int = 0
     counts: Mapping[Kind, int] = field(default_factory=dict)
+    lost: int = 0
     findings: tuple[KeyFinding, ...] = ()
     explained: int = 0
     not_judged: Mapping[str, int] = field(default_factory=dict)
@@ -217,6 +219,14 @@ def _judge(first: Latest | None, second: Latest | None) -> Suspect | None:
     return Suspect(Kind.GONE if here else Kind.RETURNED, first, second, 1)
 
 
+def only_in_first(one: Suspect) -> bool:
+    """Whether the first side has a record that the second lacks, without a newer one or a tombstone to explain it.
+
+    A copy of the second side lacks it too: whoever deletes the first in favour of such a copy deletes the record.
+    """
+    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.lacking == 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What is known of the two sides besides their records.
@@ -257,6 +267,11 @@ class Verdict(NamedTuple):
         for one in self.findings.values():
             found[one.kind] = found.get(one.kind, 0) + 1
         return found
+
+    @property
+    def lost(self) -> int:
+        """How many findings there are of which only the first side has the record."""
+        return sum(map(only_in_first, self.findings.values()))
 
 
 def verdict(

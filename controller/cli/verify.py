@@ -82,7 +82,10 @@ def verify(
         typer.Option("--against-generation", metavar="N[,M]", help="Compare two generations; M: what a restore uses."),
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Ask for a new generation if the newest one has a mismatch.")
+        bool,
+        typer.Option(
+            "--repair", help="Ask for a new generation if the newest one has a mismatch that the topics don't share."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before a --repair.")] = False,
     require_signature: Annotated[
@@ -108,7 +111,8 @@ def verify(
 
     Hash links and rules of the chains; of each object presence, size, SHA-256, every record's place and order, counts;
     of each partition that nothing is there twice and nothing lies outside what was read. --against-topic and
-    --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch.
+    --against-generation compare keys instead. The result is kept for `tandem status`. Exit code 3 on any mismatch, 5
+    where --repair is refused because records are in the backup alone: a new generation would lack them.
     """
     from controller.wiring import store_settings  # noqa: PLC0415 - loaded when the command runs, not for --help
     from spark_jobs.read import StoreAddress, require_pair  # noqa: PLC0415 - likewise
@@ -185,7 +189,7 @@ def verify(
         body["repair"] = repaired
     output.show(kind="Verify", body=body, output=output_, tables=found.tables(seconds, repaired))
     if not found.clean:
-        raise typer.Exit(ExitCode.UNHEALTHY)
+        raise typer.Exit(ExitCode.REFUSED if repair and found.lost else ExitCode.UNHEALTHY)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -241,7 +245,8 @@ def _published(loaded: Config) -> tuple[Head, ...]:
 class _Found:
     """One of the two kinds of result. `mends`: a new generation would help; `why` says why not if it would not.
 
-    `hurt` are the generations in which something was found.
+    `lost`: so many records are in the backup alone; no new generation is asked for then, since it would lack them, and
+    the one that has them would be cleared. `hurt` are the generations in which something was found.
     """
 
     result: Result | Compared
@@ -251,6 +256,7 @@ class _Found:
     hurt: tuple[int, ...]
     mends: bool
     why: str
+    lost: int = 0
 
     @property
     def clean(self) -> bool:
@@ -327,7 +333,7 @@ def _compare(
     topics: Sequence[str] | None,
 ) -> _Found:
     from backup_avro.outcome import Scope  # noqa: PLC0415 - when the command runs
-    from controller.cli.verify_shown import compared_body, totals  # noqa: PLC0415 - likewise
+    from controller.cli.verify_shown import compared_body, only_copy, totals  # noqa: PLC0415 - likewise
     from spark_jobs.cluster import Cluster  # noqa: PLC0415 - likewise
     from spark_jobs.compare import against_generation, against_topic  # noqa: PLC0415 - likewise
 
@@ -340,13 +346,17 @@ def _compare(
         result = against_generation(spark, address, loaded.pair, numbers, tell=_tell_partitions)
         what = f"the latest record of each key, {result.against}"
         mends = bool(totals(result))
+    why = "what was found is in the topics themselves, or could not be read: reading them again does not mend it"
+    if result.lost:
+        mends, why = False, only_copy(result)
     return _Found(
         result=result,
         scope=Scope.KEYS,
         hurt=() if result.clean else (result.generation,),
         what=what,
         mends=mends,
-        why="what was found is in the topics themselves, or could not be read: reading them again does not mend it",
+        why=why,
+        lost=result.lost,
         body=compared_body(result),
     )
 

@@ -174,6 +174,21 @@ def compared_tables(result: Compared, seconds: float) -> Iterator[Table | str]:
     )
     if sum(counts.values()) > _SHOWN:
         yield f"… and {sum(counts.values()) - _SHOWN:,} more: -o json lists up to a thousand of each partition"
+    if result.lost:
+        yield f"what to do: {only_copy(result)}"
+
+
+def only_copy(result: Compared) -> str:
+    """Say that a new generation would take away what only the backup has, and how that is kept and brought back."""
+    first, other = ("the backup", "the topic") if result.against == "topic" else ("the older", "the newer generation")
+    held = f", `tandem checkpoint create` keeps generation {result.generation} through them"
+    return (
+        f"of {result.lost:,} of these keys {first} has a record that {other} has lost, and no tombstone explains it: "
+        "the next generation lacks it too, and then the one that has it is cleared. Keep it: `tandem pause` holds turns"
+        f" back{held if result.against == 'topic' else ''}. Bring the keys back with "
+        "`tandem restore --append --topics TOPIC --key KEY`, or leave them if they were deleted on purpose; then "
+        "verify again"
+    )
 
 
 def _sides(result: Compared) -> tuple[str, str]:

@@ -23,4 +23,16 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        return not self.among_others\n",
         new="        return True\n",
     ),
+    Mistake(
+        name="a repair replaces the only copy of what a topic has lost",
+        file="controller/cli/verify.py",
+        old="        mends, why = False, only_copy(result)\n",
+        new="        why = only_copy(result)\n",
+    ),
+    Mistake(
+        name="what a topic has lost is taken for what it has deleted",
+        file="spark_jobs/compare_plan.py",
+        old="    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.lacking == 1)\n",
+        new="    return one.kind is Kind.DIFFERENT or (one.kind is Kind.GONE and one.second is not None)\n",
+    ),
 )
