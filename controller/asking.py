@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.decide import Reason
 
 _AGAIN_S = 10.0
-_NOBODY_CLAIMS = frozenset({Reason.PAUSED, Reason.WAITING_FOR_BROKERS, Reason.WAITING_FOR_TOPICS})
+_NOBODY_CLAIMS = frozenset({Reason.PAUSED, Reason.WAITING_FOR_BROKERS, Reason.WAITING_FOR_TOPICS, Reason.RESTING})
 
 
 class Asking:

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     WAITING_FOR_FIRST = "the other instance goes first"
     WAITING_FOR_BROKERS = "no answer of the brokers yet"
     WAITING_FOR_TOPICS = "none of the guarded topics exists"
+    RESTING = "builds were spoilt one after the other, the next one waits"
     STEADY = "nothing to do"
 
 
@@ -141,6 +142,12 @@ class Decision:
     role: Role
     actions: tuple[Action, ...]
     reason: Reason
+    detail: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason, and what there is to say of it."""
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 
 def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
@@ -162,7 +169,8 @@ def decide(role: Role, seen: Observation, policy: Policy) -> Decision:
     actions.extend(Drain(generation=number, reason=Reason.UNREADABLE) for number in lost)
     claims, reason = _turn(held, seen, policy)
     actions.extend(claims)
-    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason)
+    detail = str(seen.spoilt) if reason is Reason.RESTING else ""
+    return Decision(role=_role(held, seen), actions=_not_under_way(tuple(actions), seen), reason=reason, detail=detail)
 
 
 def _fenced(mine: list[Generation], seen: Observation) -> bool:
@@ -366,8 +374,9 @@ def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation
     so it is granted once, and the build that it passes over is given up when the new one is COMPLETE.
     """
     pause = in_force(seen.pause, seen.at)
+    rests = seen.spoilt.rests(seen.at)
     for activation in seen.activations:
-        if pause is not None and not _insists(activation, pause, seen, policy):
+        if (pause is not None and not _insists(activation, pause, seen, policy)) or (rests and not activation.by_person):
             continue
         mine = activation.target == seen.me and activation.generation == seen.newest + 1
         if mine and (activation.by_person or not building):
@@ -382,6 +391,8 @@ def _own_turn(
         return [], Reason.STEADY
     if in_force(seen.pause, seen.at) is not None:
         return [], Reason.PAUSED
+    if seen.spoilt.rests(seen.at):
+        return [], Reason.RESTING
     number = seen.newest + 1
     active = max((g for g in seen.generations if g.complete and not g.sealed), key=lambda g: g.number, default=None)
     if active is None:

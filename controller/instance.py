@@ -260,6 +260,7 @@ class Instance:
             topicless=self._topics is not None and not self._topics.topics and self._surveyor.trouble is None,
             releases=view.releases,
             pause=view.pause,
+            spoilt=view.spoilt,
             damaged=frozenset(view.damaged),
             deaf=self._parts.coordination.failing,
             # As long as nobody has looked, anything may be held.
@@ -280,7 +281,7 @@ class Instance:
             _LOG.info("role", was=before.value, now=decision.role.value, trigger=trigger)
             self._heartbeat_mono = 0.0
         if self._last is None or self._last.reason is not decision.reason:
-            _LOG.info("decision", role=decision.role.value, reason=decision.reason.value)
+            _LOG.info("decision", role=decision.role.value, reason=decision.why)
             if decision.reason is Reason.TWIN_ALIVE:
                 _LOG.warning(
                     "another process runs under this instance name; waiting until it is gone",
@@ -525,7 +526,7 @@ class Instance:
         if view is not None:
             details |= agreement.details(self._terms(view))
         if self._last is not None:
-            details["reason"] = self._last.reason.value
+            details["reason"] = self._last.why
         if newest is not None:
             details |= heartbeat_details(newest)
         # Of a generation that is built beside another one, too: what holds both back is told at once.
@@ -596,7 +597,7 @@ class Instance:
             incarnation=identity.incarnation,
             role=role,
             ready=ready,
-            reason=self._last.reason.value if self._last is not None else None,
+            reason=self._last.why if self._last is not None else None,
             store=self._watch.trouble,
             brokers=self._surveyor.trouble,
             rolled_back=tuple(map(str, self._heads.lost)),

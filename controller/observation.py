@@ -10,6 +10,7 @@ from backup_avro.coverage import Guarded
 from backup_avro.fold import Generation
 from backup_avro.pause import Pause
 from backup_avro.release import Release
+from controller.spoilt_builds import NONE_SPOILT, SpoiltBuilds
 
 
 class Role(StrEnum):
@@ -134,5 +135,7 @@ class Observation:
     """Generations whose chains can't be read, and which are therefore not among `generations`."""
     deaf: bool = False
     """Whether I can't read or write on the coordination topic: that nobody is heard says nothing."""
+    spoilt: SpoiltBuilds = NONE_SPOILT
+    """What became of the newest builds, cleared ones too."""
     held: frozenset[int] = frozenset()
     """Generations that a checkpoint keeps from being cleared, as far as was seen; the task looks once more."""

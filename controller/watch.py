@@ -14,6 +14,7 @@ from backup_avro.fold import Generation
 from backup_avro.pause import Pause
 from backup_avro.release import Release
 from controller.decide import was_requested
+from controller.spoilt_builds import NONE_SPOILT, SpoiltBuilds, spoilt_builds
 from sink.chain.pauses import PauseReader
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
@@ -32,8 +33,9 @@ class StoreView:
     `numbers` are those of all generations of which there is anything, ascending.
     `releases` are read as long as there is a sealed generation, which they might be about; `damaged` says by number
     why a generation is left out. `handover_ms` is how long the last handover took, as far as this process has seen it.
-    `pause` is the newest one. `origin` is what `ChainReader.origin` says. `requested` is when the generations were
-    claimed that a message had asked for, by number, cleared ones too as far as this process has seen them.
+    `pause` is the newest one. `spoilt` is what became of the newest builds. `origin` is what `ChainReader.origin` says.
+    `requested` is when the generations were claimed that a message had asked for, by number, cleared ones too as far as
+    this process has seen them.
     """
 
     began_mono: float
@@ -47,6 +49,7 @@ class StoreView:
     pause: Pause | None = None
     origin: str | None = None
     requested: Mapping[int, int] = field(default_factory=dict)
+    spoilt: SpoiltBuilds = NONE_SPOILT
 
     @property
     def newest(self) -> int:
@@ -165,5 +168,6 @@ class StoreWatch:
             # Of a bucket that was emptied and is written anew the first claim is gone, and is not looked for again.
             origin=self._reader.origin() if self._reader.newest else None,
             requested={g.number: g.claim.at for g in self._reader.history() if was_requested(g.claim)},
+            spoilt=spoilt_builds(self._reader.history()),
         )
         self._wake_others.set()

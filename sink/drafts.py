@@ -15,7 +15,7 @@ from sink.commit import Draft
 from sink.lanes import Board
 from sink.marks import Marks
 from sink.survey import Survey
-from sink.topics import ANY_GROUP, tombstones_promised_s
+from sink.topics import ANY_GROUP, expires, tombstones_promised_s
 from sink.track import CONFIRM_CEILING_S, SHORTEST_RETENTION_S, Track, longest_gap_s, shorter_promise
 
 _HEAD_FRESH_MS = 10_000
@@ -66,7 +66,9 @@ class Drafter:
             }
         for track in self._board.tracks.values():
             if track.key.topic_id in present:
-                track.promise(tombstones_promised_s(present[track.key.topic_id].config), now=now)
+                config = present[track.key.topic_id].config
+                track.promise(tombstones_promised_s(config), now=now)
+                track.expires = expires(config)
         return gone
 
     def _told(self, topic: Topic, now: float) -> Topic:

@@ -45,7 +45,7 @@ from sink.scarcity import scarcity
 from sink.source.fetched import TopicPartition
 from sink.survey import Survey, Surveyor
 from sink.tail import TailLane, held_back
-from sink.topics import DELETE_RETENTION, Cluster, tombstones_promised_s
+from sink.topics import DELETE_RETENTION, Cluster, expires, tombstones_promised_s
 from sink.track import SHORTEST_RETENTION_S, Track, away_s, shorter_promise
 from sink.transcode.segment import OUTPUT_LIMIT, Transcoder
 from sink.worker_lane import Sizes, WorkerLane, Workforce
@@ -592,6 +592,7 @@ class Pipeline:
                     **promise,
                 ),
                 retention_s=retention_s,
+                expires=expires(topic.config),
             )
         track = Track(
             key=key,
@@ -604,6 +605,7 @@ class Pipeline:
             head_offset=before.offset,
             scan=BaseScan(before.base, **promise),
             retention_s=held_to_s,
+            expires=expires(topic.config),
             skew=state.skew(key),
             recorded=before,
         )

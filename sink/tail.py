@@ -205,9 +205,8 @@ class TailLane:
         match fault.kind:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
                 self._skip_to(fault.log_start, tp, track)
-            case FaultKind.OUT_OF_RANGE if fault.log_start is not None:
-                below = fault.log_end is not None and fault.log_end < track.offset
-                self._freeze(track, fault.log_end if below and fault.log_end is not None else -1)
+            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:
+                self._freeze(track, fault.log_end)
             case FaultKind.DIVERGED if holds(
                 fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
             ):
@@ -222,6 +221,8 @@ class TailLane:
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
             case FaultKind.OUT_OF_RANGE:
+                # Where the log begins and ends could not be had, or the position lies between the two: that is no cut.
+                self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
                 self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             case FaultKind.TOO_LARGE:
                 self._board.say_damaged(tp, DamagedError(fault.detail), tail=True)
@@ -229,8 +230,14 @@ class TailLane:
                 self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
 
     def _skip_to(self, log_start: int, tp: TopicPartition, track: Track) -> None:
-        track.lost = f"the log start moved to {log_start} before offsets from {track.offset} on were read"
-        _LOG.error("records were deleted before they were read", topic=tp.topic, partition=tp.partition, why=track.lost)
+        why = f"the log start moved to {log_start} before offsets from {track.offset} on were read"
+        where = {"topic": tp.topic, "partition": tp.partition, "why": why}
+        if track.expires:
+            # Nothing that can be restored is missing: restores leave out what lies below the log start of a position.
+            _LOG.warning("records expired before they were read", **where)
+        else:
+            track.lost = why
+            _LOG.error("records were deleted before they were read", **where)
         track.read(offset=log_start, epoch=-1)
         track.log_start = log_start
         self._epoch_unknown.add(tp)

@@ -102,6 +102,11 @@ class Cluster(Protocol):
         ...
 
 
+def expires(config: Mapping[str, str]) -> bool:
+    """Whether a topic's policy deletes records by age or size, so that the start of its log moves."""
+    return "delete" in policies_in(config)
+
+
 def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
     """Return `delete.retention.ms` of a compacted topic in seconds, None for a topic that only deletes.
 

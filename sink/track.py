@@ -52,6 +52,8 @@ def away_s(*, head_at: int, skew: int | None, store_ms: int, local_ms: int) -> f
 class Track:
     """One partition; `offset` is the next one to read, `retention_s` its `delete.retention.ms`, None if not compacted.
 
+    `expires`: the topic's policy deletes records by age or size, with or without compaction, so the start of its log
+    moves; where it only compacts, a log start that moves is a loss.
     `lost` is why records are missing or in doubt since the last commit; a `frozen` partition is read no further because
     the log was truncated at `cut_at`. `began` is where the tail started, (offset, epoch). `skew` is that of `head_at`
     if an earlier life of the process saw it, None once this one has. `held_to_s` is the shortest promise since the tail
@@ -70,6 +72,7 @@ class Track:
     head_offset: int
     scan: BaseScan
     retention_s: float | None
+    expires: bool = False
     end_offset: int = -1
     high_watermark: int = -1
     widest_gap_s: float = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Self
 
 from backup_avro import layout
@@ -262,7 +262,7 @@ class Generation:
         )
 
     def outline(self) -> Generation:
-        """Return what is left to say of a generation that is wholly cleared: whose it was, and when what happened.
+        """Return what is left to say of a generation that is wholly cleared: whose it was, when what happened, a taint.
 
         Of thousands of objects, partitions and moments nothing is left, for whoever runs through many turns.
         """
@@ -276,6 +276,7 @@ class Generation:
             snapshot=self.snapshot,
             opening=self.opening,
             completed_at=self.completed_at,
+            taints=dict(islice(self.taints.items(), 1)),
             completed_seq=self.completed_seq,
             sealed_at=self.sealed_at,
             clearing_by=self.clearing_by,

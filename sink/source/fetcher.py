@@ -447,10 +447,28 @@ class RawFetcher:
             end = (await self._lookups.offsets([part.tp], wire.LATEST, deadline))[part.tp][0]
         except TandemError:
             pass  # the fault is told without them
+        inside = start is not None and end is not None and start <= part.offset <= end
+        # A broker also answers so where it can't tell the end of the position's epoch: it knows of no epochs, as of
+        # logs in a message format before 0.11, or only of lower ones, since its disks were put back to an older state.
+        knows = inside and part.last_epoch >= 0 and await self._knows_epochs(part)
         if part.serial == serial and part.resting and part.tp in self._assignment.parts:
+            if knows:
+                diverged(self._assignment, part, -1, -1, clock.now())
+                return
             where = "" if start is None or end is None else f", which is [{start}, {end})"
-            detail = f"position {part.offset} of {part} is outside the log{where}"
+            detail = f"broker {part.leader} answers that position {part.offset} of {part} is outside the log{where}"
+            if inside and part.last_epoch >= 0:
+                detail += ", and knows no leader epochs of it: its message format may be older than 0.11"
             self._assignment.tell(part, FaultKind.OUT_OF_RANGE, detail, clock.now(), log_start=start, log_end=end)
+
+    async def _knows_epochs(self, part: Partition) -> bool:
+        """Whether the leader knows where any epoch of the log begins."""
+        try:
+            answers = await self._lookups.epoch_ends(part.leader, [(part.tp, part.leader_epoch, 0)])
+        except kafka_errors.KafkaError:
+            self._note()
+            return False
+        return any(not code and end >= 0 for _, code, _, end in answers)
 
     async def _validate(self, broker: Broker, parts: list[Partition]) -> None:
         """Ask the leader where the epoch of the last record read ends (KIP-320)."""

@@ -24,6 +24,30 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        return True\n",
     ),
     Mistake(
+        name="a position inside of a log is taken for one that was cut off",
+        file="sink/tail.py",
+        old="            case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:\n",
+        new="            case FaultKind.OUT_OF_RANGE if fault.log_end is not None:\n",
+    ),
+    Mistake(
+        name="builds that are spoilt follow one another without a rest",
+        file="controller/decide.py",
+        old="    if rests:\n        return [], Reason.RESTING\n",
+        new="",
+    ),
+    Mistake(
+        name="a generation that was cleared is forgotten to have been spoilt",
+        file="controller/spoilt_builds.py",
+        old="        if generation.complete and not generation.taints:\n",
+        new="        if generation.gone or (generation.complete and not generation.taints):\n",
+    ),
+    Mistake(
+        name="what a policy deletes in time is a taint",
+        file="sink/tail.py",
+        old="        if track.expires:\n",
+        new="        if track.expires and track.frozen:\n",
+    ),
+    Mistake(
         name="a repair replaces the only copy of what a topic has lost",
         file="controller/cli/verify.py",
         old="        mends, why = False, only_copy(result)\n",

@@ -648,6 +648,7 @@ def test_of_a_generation_that_is_gone_an_outline_is_left() -> None:
         chain.append(kind, clearing=everything, snapshot=seq)
     outline = state.outline()
     assert outline.gone
+    assert not outline.taints
     assert outline.cleared == Clearing(goes=(), stays={})
     assert None not in (outline.opening, outline.completed_seq, outline.clearing_by)
     same = (

@@ -20,7 +20,7 @@ from sink.source.cluster import ClusterAdmin
 from sink.source.connection import Connections, open_connections
 from sink.source.error_codes import ErrorCode
 from sink.source.errors import ClusterAuthenticationError, ClusterTransientError
-from sink.source.fetched import FetchFault, TopicPartition
+from sink.source.fetched import FaultKind, FetchFault, TopicPartition
 from sink.source.fetcher import RawFetcher
 from sink.source.offsets import Lookups
 
@@ -221,6 +221,43 @@ def test_a_server_that_refuses_while_others_are_left_to_ask_ends_nothing(manager
         with pytest.raises(ClusterAuthenticationError):
             fetcher.poll(0.0)
         fetcher._manager = own
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "answer", "kind"),
+    [
+        (4, (ErrorCode.NONE, 0, 7), FaultKind.DIVERGED),  # it knows epochs, but not the position's
+        (4, (ErrorCode.NONE, -1, -1), FaultKind.OUT_OF_RANGE),  # a message format that has none
+        (4, (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), FaultKind.OUT_OF_RANGE),
+        (4, None, FaultKind.OUT_OF_RANGE),
+        (-1, (ErrorCode.NONE, 0, 7), FaultKind.OUT_OF_RANGE),  # nothing is known of the position's epoch
+    ],
+)
+def test_a_position_inside_of_the_log_that_a_broker_calls_out_of_range(
+    fetcher: RawFetcher, last_epoch: int, answer: tuple[int, int, int] | None, kind: FaultKind
+) -> None:
+    """It is cut off only if the leader knows epochs, and the position's is none of them."""
+    place = TopicPartition("t", 0)
+    fetcher.assign(place, 5, last_epoch)
+    part = fetcher._assignment.parts[place]
+    fetcher._assignment.rest(part)
+
+    async def offsets(_: object, at: int, __: object) -> dict[TopicPartition, tuple[int, int]]:
+        return {place: (0 if at == wire.EARLIEST else 9, -1)}
+
+    async def ends(*_: object) -> list[tuple[TopicPartition, int, int, int]]:
+        if answer is None:
+            raise kafka_errors.KafkaConnectionError("gone")
+        return [(place, *answer)]
+
+    fetcher._lookups.offsets = offsets  # type: ignore[method-assign,assignment]  # the answer of this test
+    fetcher._lookups.epoch_ends = ends  # type: ignore[method-assign,assignment]  # likewise
+    asyncio.run(fetcher._tell_out_of_range(part, part.serial))
+    [fault] = [event for event in fetcher.poll(0.0) if isinstance(event, FetchFault)]
+    assert fault.kind is kind
+    if kind is FaultKind.OUT_OF_RANGE:
+        assert (fault.log_start, fault.log_end) == (0, 9)
+        assert ("older than 0.11" in fault.detail) is (last_epoch >= 0)
 
 
 # --- look-ups ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from doubles import Event, ScriptedSource, fetched
 from pipelines import QUICK, T0, Bench, through
 
 from backup_avro.chain import Base, Entry, Kind
+from backup_avro.fold import Generation
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter
@@ -388,8 +389,8 @@ def test_a_leader_that_came_back_while_nobody_read_starts_the_base_again(bench: 
         assert track.scan.base.epoch == led
 
 
-def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
-    """Records were deleted before they were read: said before the commit that jumps over them."""
+def _overtaken(bench: Bench) -> Generation:
+    """A log of which all that was not read yet is deleted up to offset 20."""
     bench.log.append(0, 1)
     bench.start()
     bench.until(through(2))
@@ -400,7 +401,32 @@ def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
         FetchFault(topic="t", partition=0, kind=FaultKind.OUT_OF_RANGE, detail="", at=0.0, log_start=20, log_end=30)
     )
     bench.log.quiet = False
-    state = bench.until(through(30))
+    return bench.until(through(30))
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "compact, delete"])
+def test_what_a_policy_deletes_before_it_is_read_has_expired(bench: Bench, policy: str) -> None:
+    """Nothing that could be restored is missing: the position names the log start, below which nothing is restored."""
+    bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config={"cleanup.policy": policy})
+    state = _overtaken(bench)
+    assert not state.taints
+    assert state.positions[key()].log_start == 20
+    assert bench.stored(state) == [0, 1, *range(20, 30)]
+
+
+def test_a_policy_that_changes_is_heard_of(bench: Bench) -> None:
+    """What counts is what the last survey said."""
+    bench.start()
+    bench.until(through(0))
+    [track] = bench.started[0]._board.tracks.values()
+    assert not track.expires
+    bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config={"cleanup.policy": "delete"})
+    bench.until(lambda _: track.expires)
+
+
+def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
+    """Records of a topic that only compacts are gone before they were read: said before the commit that jumps over."""
+    state = _overtaken(bench)
     assert state.taints[key()].offset == 2
     assert "log start moved to 20" in state.taints[key()].reason
     kinds = [entry.kind for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
@@ -416,7 +442,7 @@ def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
         ({"kind": FaultKind.DIVERGED, "diverging_epoch": 0, "diverging_offset": 9}, -1),
         ({"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 1}, 1),
         # Disks were put back to an older state, whose epochs the tail's is beyond, and the log has grown again since.
-        ({"kind": FaultKind.OUT_OF_RANGE, "log_start": 0, "log_end": 9}, -1),
+        ({"kind": FaultKind.DIVERGED, "diverging_epoch": -1, "diverging_offset": -1}, -1),
     ],
 )
 def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str, Any], cut_at: int) -> None:
@@ -431,6 +457,28 @@ def test_a_log_that_was_cut_freezes_the_partition(bench: Bench, fault: dict[str,
     bench.log.append(5, 6)
     time.sleep(0.3)
     assert bench.stored(bench.chain()) == [0, 1]
+
+
+@pytest.mark.parametrize("bounds", [(0, 2), (0, 9), (2, 2), (0, None), (None, None)])
+def test_a_position_inside_of_the_log_is_not_cut_off(
+    bench: Bench, bounds: tuple[int | None, int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a broker calls out of range: it is named, and asked again after a pause; no generation is given up."""
+    monkeypatch.setattr("sink.tail.DAMAGED_RETRY_S", 0.2)
+    bench.log.append(0, 1)
+    bench.start()
+    bench.until(through(2))
+    start, end = bounds
+    bench.log.faults.append(
+        FetchFault(
+            topic="t", partition=0, kind=FaultKind.OUT_OF_RANGE, detail="why", at=0.0, log_start=start, log_end=end
+        )
+    )
+    bench.until(lambda _: any("why" in said for said in bench.started[0]._board.trouble.values()))
+    bench.log.append(2, 3)
+    state = bench.until(through(4))
+    assert not state.taints
+    assert bench.stored(state) == [0, 1, 2, 3]
 
 
 def test_a_deleted_topic_is_noted_and_kept(bench: Bench) -> None:
