@@ -164,6 +164,7 @@ def _segment(key: PartitionKey, low: int, at: int) -> Segment:
         tombstones=0,
         first_offset=low,
         last_offset=low + _RECORDS - 1,
+        last_at=0,
         min_timestamp=at,
         max_timestamp=at,
         largest=len(body) // _RECORDS,

@@ -54,7 +54,9 @@ from controller.watch import StoreView, StoreWatch
 from controller.wiring import opening_of, pipeline_policy_of, policy_of, workers_of
 from sink.chain.writer import ChainWriter, now_ms
 from sink.confirm import Loss
+from sink.encryption.key_ring import keys_of
 from sink.meters import NOBODY, Meters
+from sink.record_keys import RecordKeys
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
 from sink.topics import GuardedTopics
@@ -112,7 +114,7 @@ class Instance:
             parts.store,
             pair=parts.identity.pair,
             me=parts.identity.instance,
-            same_logs=Prover(parts.cluster, open_source).has_read_this,
+            same_logs=Prover(parts.cluster, open_source, RecordKeys(keys_of(parts.store))).has_read_this,
         )
         self._tasks = Tasks(
             store=parts.store,

@@ -4,6 +4,9 @@ Offsets and epochs alone can't tell: an unclean election cuts a log, it grows ag
 later stands above the older one's position without the records that were cut off. The brokers can (KIP-320): a leader
 knows where the epoch of a position ends in its log. If that is not below the position, the log is the one that was
 read. Asked for both generations, the newer one last read from its chain, it shows that both have read one log.
+
+Epochs can be used again like offsets, where the volumes of brokers are put back to a snapshot. So records that either
+generation has read are compared with what the log holds at their offsets, in the same epoch as well.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import structlog
 from backup_avro.chain import PartitionKey, Taint
 from backup_avro.errors import TandemError, TransientError
 from backup_avro.fold import Generation
+from sink import contents
 from sink.lanes import Source
+from sink.record_keys import PLAIN, RecordKeys
 from sink.source.fetched import TopicPartition
 from sink.source.lineage import holds
 from sink.topics import Cluster
@@ -28,10 +33,11 @@ class NotProvenError(TandemError):
 
 
 class Prover:
-    """Asks the brokers, over a connection of its own for each question."""
+    """Asks the brokers, over a connection of its own for each question. `record_keys` compares hashes of records."""
 
-    def __init__(self, cluster: Cluster, open_source: Callable[[], Source]) -> None:
+    def __init__(self, cluster: Cluster, open_source: Callable[[], Source], record_keys: RecordKeys = PLAIN) -> None:
         self._cluster = cluster
+        self._record_keys = record_keys
         self._open_source = open_source
 
     def cut_off(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
@@ -68,8 +74,45 @@ class Prover:
                 )
         return tuple(found)
 
+    def rewritten(self, older: Generation, newer: Generation, keys: Collection[PartitionKey]) -> tuple[Taint, ...]:
+        """Return where the log has other records now than those that `older` read of `keys`.
+
+        Raises NotProvenError if it is `newer` that has read other ones; otherwise as `cut_off`.
+        """
+        found = []
+        for state in (newer, older):
+            for key, rewritten in self.compare(state, keys).items():
+                if state is newer:
+                    raise NotProvenError(
+                        f"generation {newer.number} can't stand for generation {older.number} in {newer.name_of(key)}: "
+                        f"{rewritten.reason}; waiting for another one"
+                    )
+                found.append(_kept(older, key, rewritten.reason, cut_at=rewritten.cut_at))
+        return tuple(found)
+
+    def compare(self, state: Generation, keys: Collection[PartitionKey]) -> dict[PartitionKey, contents.Rewritten]:
+        """Return the partitions whose logs have other records now than those that `state` read. Raises as `cut_off`."""
+        known = sorted(key for key in keys if state.positions[key].hashes)
+        names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in known}
+        if not names:
+            return {}
+        wanted = {
+            tp: contents.Read(topic_id=key.topic_id, hashes=state.positions[key].hashes) for key, tp in names.items()
+        }
+        source = self._open_source()
+        try:
+            found = contents.compare(source, wanted, self._record_keys)
+        finally:
+            source.close()
+        for key, tp in names.items():
+            if tp not in found:
+                raise TransientError(f"the brokers can't tell what the log of {state.name_of(key)} holds now")
+        return {key: rewritten for key, tp in names.items() if (rewritten := found[tp]) is not None}
+
     def has_read_this(self, state: Generation, keys: Collection[PartitionKey]) -> bool:
         """Whether the logs still have all that `state` has read of `keys`. Raises as `cut_off` if brokers can't say."""
+        if self.compare(state, keys):
+            return False
         asked = sorted(key for key in keys if state.positions[key].epoch >= 0)
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in asked}
         if not names:
@@ -102,6 +145,11 @@ def _taint(older: Generation, newer: Generation, key: PartitionKey, end: int) ->
     cut_at = end if 0 <= end < old.offset else -1
     where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
     reason = f"the log was cut {where} below what was read ({old.offset}), before generation {newer.number} read it"
+    return _kept(older, key, reason, cut_at=cut_at)
+
+
+def _kept(older: Generation, key: PartitionKey, reason: str, *, cut_at: int) -> Taint:
+    old = older.positions[key]
     _LOG.error(
         "records that were cut off are kept, no other generation has them",
         generation=older.number,

@@ -25,7 +25,7 @@ from backup_avro.fold import Generation
 from backup_avro.release import released
 from controller import heads
 from controller.guard import GuardedCluster, as_guarded
-from controller.proof import Prover
+from controller.proof import NotProvenError, Prover
 from sink.chain import writer as chain_writer
 from sink.chain.reader import ChainReader
 from sink.chain.releases import ReleaseReader
@@ -33,8 +33,10 @@ from sink.chain.writer import ChainWriter, ClaimLostError, HolderLostError, Iden
 from sink.clear import clear
 from sink.commit import complete_entry, sealed_entry, tainted_entry, takeover_entry
 from sink.confirm import CoverLostError, Loss, ObjectLostError, ReadBack, confirm_objects, lost_objects, needed_part
+from sink.encryption.key_ring import keys_of
 from sink.lanes import Source
 from sink.object_store.base import ObjectStore
+from sink.record_keys import RecordKeys
 
 _LOG = structlog.get_logger()
 _SLOT = tuple[str, int]
@@ -147,7 +149,7 @@ class Tasks:
     ) -> None:
         self._store = store
         self._cluster = cluster
-        self._prover = Prover(cluster, open_source)
+        self._prover = Prover(cluster, open_source, RecordKeys(keys_of(store)))
         self._identity = identity
         self._opening = opening
         self._read_back = read_back
@@ -237,7 +239,21 @@ class Tasks:
         found = coverage.shortfalls(mine, generations, guarded)
         for other in generations:
             self._prover.cut_off(other, mine, [short.key for short in found if short.generation == other.number])
+        self._refuse_another_history(generations, found)
         return frozenset(found)
+
+    def _refuse_another_history(self, generations: Iterable[Generation], found: Iterable[Shortfall]) -> None:
+        """Raise NotProvenError if one that stands higher read other records: a restore would add what it has above."""
+        states = {state.number: state for state in generations}
+        for number, key, offset in found:
+            rewritten = self._prover.compare(states[number], [key]).get(key)
+            if rewritten is not None:
+                raise NotProvenError(
+                    f"generation {number} has read another history of {states[number].name_of(key)} and does not say "
+                    f"so yet: {rewritten.reason}",
+                    remedy=f"start {states[number].instance}, which marks it; or it ends when offset {offset} of the "
+                    "topic is written",
+                )
 
     def read_on(self) -> None:
         """Read on to the heads of all chains. A week may have passed since they were needed last.
@@ -372,6 +388,8 @@ class Tasks:
             return
         # Before SEALED, because nothing can be said of what was cut off after it.
         cut = self._prover.cut_off(writer.state, newer, coverage.doubtful(newer, writer.state, guarded))
+        covered = coverage.covered(newer, writer.state, guarded)
+        cut += self._prover.rewritten(writer.state, newer, set(covered).difference(taint.key for taint in cut))
         self._confirm(number, [newer])
         if cut:
             writer.append(tainted_entry(cut))

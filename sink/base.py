@@ -280,6 +280,8 @@ class BaseLane:
                     self._seek(tp, fault.log_start)
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.leader_moved(tp, fault.new_leader, fault.new_epoch)
+            case FaultKind.LEADER_LOST:  # the tail compares what the log has
+                pass
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
                 self._stands(tp, fault, _PATIENCE_S)

@@ -9,14 +9,15 @@ from typing import Protocol
 
 import structlog
 
-from backup_avro.chain import PartitionKey, StoredObject
+from backup_avro.chain import PartitionKey, RecordHash, StoredObject
 from backup_avro.errors import DamagedError
 from sink import clock
 from sink.chain.writer import now_ms
 from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
+from sink.record_keys import PLAIN, RecordKeys
 from sink.roll import Roller
-from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
+from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, Place, TopicPartition
 from sink.track import Track
 from sink.transcode.segment import Transcoded, Transcoder
 
@@ -80,6 +81,13 @@ class Source(Protocol):
         """Return what the leaders know of these epochs: the largest one up to each, and its end (KIP-320)."""
         ...
 
+    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+        """Return what the leaders have at these offsets: the last record at or below, within the same record batch.
+
+        None where nothing is left there. Takes little time: without those that no leader answers for.
+        """
+        ...
+
     def close(self) -> None:
         """Close connections."""
         ...
@@ -137,6 +145,7 @@ class Board:
     floor: int = 0
     a_range: bool = False
     room: float = math.inf
+    record_keys: RecordKeys = PLAIN
     meters: Meters = NOBODY
     _ahead_ms: float = field(init=False)
 

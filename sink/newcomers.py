@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from backup_avro.chain import Topic
+from backup_avro.chain import PartitionKey, Position, RecordHash, Topic
 from backup_avro.errors import TransientError
-from sink import clock
+from sink import clock, contents
+from sink.contents import Rewritten
 from sink.lanes import Source
+from sink.record_keys import PLAIN, RecordKeys
 from sink.scarcity import scarcity
 from sink.source.assignment import backoff
-from sink.source.fetched import LogBounds, TopicPartition
+from sink.source.fetched import LogBounds, Place, TopicPartition
 
 _FIRST_REST_S = 0.5
 _LONGEST_REST_S = 5.0
@@ -27,11 +29,17 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`."""
+    """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`.
+
+    `rewritten` says that the log is not the one that was read before. `hashes` is of a record below where reading
+    begins, for a partition of which none was known.
+    """
 
     topic: Topic
     bounds: LogBounds
     asked: float
+    rewritten: Rewritten | None = None
+    hashes: tuple[RecordHash, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +50,8 @@ class _Look:
     asked: float
     found: Mapping[TopicPartition, LogBounds] = field(default_factory=dict)
     missing: Mapping[TopicPartition, str] = field(default_factory=dict)
+    rewritten: Mapping[TopicPartition, Rewritten | None] = field(default_factory=dict)
+    hashes: Mapping[TopicPartition, tuple[RecordHash, ...]] = field(default_factory=dict)
     error: Exception | None = None
 
 
@@ -49,10 +59,19 @@ class Newcomers:
     """Finds out about partitions over a connection of its own for each look-up; one look-up at a time.
 
     What is new is asked about at once, what nobody answered for again after a rest. For the pipeline's thread.
+    `recorded` returns the position of a partition that was read before, for any thread: its log is compared with that.
     """
 
-    def __init__(self, open_source: Callable[[], Source]) -> None:
+    def __init__(
+        self,
+        open_source: Callable[[], Source],
+        *,
+        recorded: Callable[[PartitionKey], Position | None] = lambda _: None,
+        record_keys: RecordKeys = PLAIN,
+    ) -> None:
         self._open_source = open_source
+        self._recorded = recorded
+        self._record_keys = record_keys
         self._wanted: dict[TopicPartition, Topic] = {}
         self._missing: dict[TopicPartition, str] = {}
         self._asking = False
@@ -114,11 +133,30 @@ class Newcomers:
             try:
                 look.asked = clock.now()
                 look.found, look.missing = source.bounds(list(look.topics))
+                self._compare(look, source)
             finally:
                 source.close()
         except Exception as error:  # noqa: BLE001 (raised again in the pipeline's thread)
             look.error = error
         self._done.append(look)
+
+    def _compare(self, look: _Look, source: Source) -> None:
+        """Compare the logs with what was read of them, and note a record of those of which none is known."""
+        wanted, unknown = {}, {}
+        for tp, bounds in look.found.items():
+            key = PartitionKey(look.topics[tp].topic_id, tp.partition)
+            before = self._recorded(key)
+            if before is not None and before.hashes:
+                wanted[tp] = contents.Read(topic_id=key.topic_id, hashes=before.hashes)
+            elif (end := bounds.end if before is None else before.offset) > 0:
+                unknown[tp] = Place(key.topic_id, end - 1)
+        look.rewritten = contents.compare(source, wanted, self._record_keys)
+        newest = source.record_hashes(unknown) if unknown else {}
+        kept = {tp: self._record_keys.of(one) for tp, one in newest.items()}
+        look.hashes = {tp: () if one is None else (one,) for tp, one in kept.items()}
+        silent = (wanted.keys() - look.rewritten.keys()) | (unknown.keys() - look.hashes.keys())
+        look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
+        look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 
     def _take(self, look: _Look, now: float) -> dict[TopicPartition, Newcomer]:
         self._asking = False
@@ -135,7 +173,13 @@ class Newcomers:
         self._failures = self._failures + 1 if missing else 0
         self._again = now + backoff(self._failures, first=_FIRST_REST_S, most=_LONGEST_REST_S)
         return {
-            tp: Newcomer(topic=self._wanted.pop(tp), bounds=bounds, asked=look.asked)
+            tp: Newcomer(
+                topic=self._wanted.pop(tp),
+                bounds=bounds,
+                asked=look.asked,
+                rewritten=look.rewritten.get(tp),
+                hashes=look.hashes.get(tp, ()),
+            )
             for tp, bounds in look.found.items()
             if tp in same
         }

@@ -30,6 +30,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.commit import Committed, Committer, Task
 from sink.confirm import Loss
 from sink.drafts import Drafter
+from sink.encryption.key_ring import keys_of
 from sink.lanes import Board, ScanLane, Source
 from sink.merge import Merger
 from sink.merge_plan import MergeRules
@@ -39,6 +40,7 @@ from sink.object_store.base import ObjectStore
 from sink.offer_lane import OfferLane
 from sink.promise import promise_of
 from sink.reading import PartitionReading, reading_of
+from sink.record_keys import RecordKeys
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.scarcity import scarcity
@@ -149,7 +151,8 @@ class Pipeline:
         assert opening is not None
         self._writer = writer
         self._open_source = open_source
-        self._newcomers = Newcomers(open_source)
+        record_keys = RecordKeys(keys_of(store))
+        self._newcomers = Newcomers(open_source, recorded=writer.state.positions.get, record_keys=record_keys)
         self._aside = TopicsAside()
         self._committed = committed
         self._workers = workers
@@ -177,6 +180,7 @@ class Pipeline:
             transcoder=transcoder,
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,
+            record_keys=record_keys,
             meters=meters,
         )
         self._drafter = Drafter(
@@ -536,7 +540,7 @@ class Pipeline:
         for tp, newcomer in self._newcomers.step(clock.now()).items():
             track = self._track(tp, newcomer)
             self._board.tracks[tp] = track
-            tail.add(tp, track)
+            tail.add(tp, track, rewritten=newcomer.rewritten)
             if not track.scan.base.complete:
                 base.add(tp)
         trouble = self._newcomers.trouble
@@ -593,6 +597,7 @@ class Pipeline:
                 ),
                 retention_s=retention_s,
                 expires=expires(topic.config),
+                known=newcomer.hashes,
             )
         track = Track(
             key=key,
@@ -608,6 +613,7 @@ class Pipeline:
             expires=expires(topic.config),
             skew=state.skew(key),
             recorded=before,
+            known=before.hashes or newcomer.hashes,
         )
         track.promise(retention_s, now=asked)
         if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):

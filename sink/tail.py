@@ -8,17 +8,20 @@ from datetime import UTC, datetime
 import structlog
 
 from backup_avro.errors import DamagedError, TransientError
-from sink import clock
+from sink import clock, contents
+from sink.contents import Rewritten
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
 from sink.leftovers import Leftovers
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.lineage import holds
 from sink.track import Track
+from sink.transcode.record_hash import last_record
 
 _LOG = structlog.get_logger()
 _HELD = "held back"
 _BROKERS = "brokers"
+_COMPARE_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +49,21 @@ class TailLane:
         self._empty: dict[TopicPartition, _Empty] = {}
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
+        self._doubtful: set[TopicPartition] = set()
+        self._compare_at = 0.0
         self.moved: list[tuple[TopicPartition, int, int]] = []
 
     def hanging(self) -> frozenset[TopicPartition]:
         """Return the partitions that an open transaction holds back for too long; for any thread."""
         return self._held.told()
 
-    def add(self, tp: TopicPartition, track: Track) -> None:
-        """Begin to read a partition where its track stands.
+    def add(self, tp: TopicPartition, track: Track, *, rewritten: Rewritten | None = None) -> None:
+        """Begin to read a partition where its track stands, unless its log was `rewritten` below that.
 
         Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
         """
+        if rewritten is not None:
+            self._freeze(track, rewritten.reason, cut_at=rewritten.cut_at)
         base = track.scan.base
         led_by = None if base.complete or base.leader < 0 else (base.leader, base.epoch)
         self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id, led_by=led_by)
@@ -67,6 +74,7 @@ class TailLane:
         self._retry_at.pop(tp, None)
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
+        self._doubtful.discard(tp)
         self._held.forget(tp)
         self._leftovers.forget(tp)
         for subject in (_held(tp), reading(tp, tail=True)):
@@ -89,7 +97,7 @@ class TailLane:
                 continue
             if isinstance(event, FetchFault):
                 self._fault(event, tp, track)
-            elif event.fetch_offset == track.offset:
+            elif event.fetch_offset == track.offset and tp not in self._doubtful:
                 if self._leftovers.leaves(event):
                     self._source.seek(tp, track.offset, track.epoch)
                 else:
@@ -98,6 +106,7 @@ class TailLane:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
             self._tell_held(tp, held)
+        self._compare()
         self._skip()
         self._retry()
 
@@ -112,12 +121,49 @@ class TailLane:
         tracks = self._board.tracks
         for tp, offset in event.partitions.items():
             track = tracks.get(tp)
-            if track is not None and not track.frozen and tp not in self._retry_at:
+            if track is not None and not track.frozen and tp not in self._retry_at and tp not in self._doubtful:
                 if offset > track.offset or (offset == track.offset and tp in self._epoch_unknown):
                     self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
                 # Nobody may write to it for days.
                 self._board.well(reading(tp, tail=True))
+
+    def _doubt(self, tp: TopicPartition, track: Track) -> None:
+        """Believe nothing that comes of a log before it is known to be the one that was read so far.
+
+        What was said of its end before is not believed either.
+        """
+        if track.hashes:
+            self._doubtful.add(tp)
+            self._empty.pop(tp, None)
+
+    def _compare(self) -> None:
+        """Compare the logs of brokers that were away, or that lead now, with what was read, and read on.
+
+        The volumes of brokers may have been put back to a snapshot, and other records written since, with the offsets
+        and the epochs that were used before.
+        """
+        if not self._doubtful or clock.now() < self._compare_at:
+            return
+        tracks = {tp: self._board.tracks[tp] for tp in self._doubtful}
+        wanted = {
+            tp: contents.Read(topic_id=track.key.topic_id, hashes=track.hashes)
+            for tp, track in tracks.items()
+            if not track.frozen
+        }
+        try:
+            found = contents.compare(self._source, wanted, self._board.record_keys)
+        except TransientError as error:
+            self._compare_at = clock.now() + _COMPARE_RETRY_S
+            _LOG.warning("cannot compare logs with what was read, trying again", error=str(error))
+            return
+        for tp, rewritten in found.items():
+            if rewritten is None:
+                self._source.seek(tp, tracks[tp].offset, tracks[tp].epoch)
+            else:
+                self._freeze(tracks[tp], rewritten.reason, cut_at=rewritten.cut_at)
+        self._doubtful = wanted.keys() - found.keys()
+        self._compare_at = clock.now() + _COMPARE_RETRY_S if self._doubtful else 0.0
 
     def _skip(self) -> None:
         """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.
@@ -155,7 +201,8 @@ class TailLane:
             self._board.say_damaged(tp, error, tail=True)
             self._retry_at[tp] = clock.now() + DAMAGED_RETRY_S
             return
-        track.read(offset=result.next_offset, epoch=result.leader_epoch)
+        newest = self._board.record_keys.of(last_record(result.segments))
+        track.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
         if result.leader_epoch >= 0:
             self._epoch_unknown.discard(tp)
         if fetched.drained and fetched.end_offset > track.offset:
@@ -206,7 +253,7 @@ class TailLane:
             case FaultKind.OUT_OF_RANGE if fault.log_start is not None and fault.log_start > track.offset:
                 self._skip_to(fault.log_start, tp, track)
             case FaultKind.OUT_OF_RANGE if fault.log_end is not None and fault.log_end < track.offset:
-                self._freeze(track, fault.log_end)
+                self._freeze_cut(track, fault.log_end)
             case FaultKind.DIVERGED if holds(
                 fault.diverging_epoch, fault.diverging_offset, of_epoch=track.epoch, offset=track.offset
             ):
@@ -215,11 +262,14 @@ class TailLane:
                 self._source.seek(tp, track.offset, fault.diverging_epoch)
             case FaultKind.DIVERGED:
                 cut_at = fault.diverging_offset
-                self._freeze(track, cut_at if cut_at < track.offset else -1)
+                self._freeze_cut(track, cut_at if cut_at < track.offset else -1)
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
+                self._doubt(tp, track)
+            case FaultKind.LEADER_LOST:
+                self._doubt(tp, track)
             case FaultKind.OUT_OF_RANGE:
                 # Where the log begins and ends could not be had, or the position lies between the two: that is no cut.
                 self._board.say(reading(tp, tail=True), f"{tp.topic}-{tp.partition}: {fault.detail}")
@@ -243,12 +293,13 @@ class TailLane:
         self._epoch_unknown.add(tp)
         self._source.seek(tp, log_start, track.epoch)
 
-    def _freeze(self, track: Track, cut_at: int) -> None:
-        # What was cut off is in this generation only; new records under the same offsets must not mix with it.
+    def _freeze_cut(self, track: Track, cut_at: int) -> None:
         where = f"at {cut_at}" if cut_at >= 0 else "somewhere"
-        track.frozen = True
-        track.cut_at = cut_at
-        track.lost = f"the log was cut {where} below what was read ({track.offset})"
+        self._freeze(track, f"the log was cut {where} below what was read ({track.offset})", cut_at=cut_at)
+
+    def _freeze(self, track: Track, why: str, *, cut_at: int) -> None:
+        # What was cut off is in this generation only; new records under the same offsets must not mix with it.
+        track.freeze(why, cut_at=cut_at)
         _LOG.error(
             "reading of a partition stops, another generation is needed",
             topic=track.topic,

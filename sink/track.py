@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from backup_avro.chain import PartitionKey, Position, Taint
+from backup_avro.chain import PartitionKey, Position, RecordHash, Taint
 from sink.scan import BaseScan
 
 SHORTEST_RETENTION_S = 60.0
@@ -22,6 +22,24 @@ CONFIRM_CEILING_S = 900.0
 SKEW_S = 5.0
 """By how much two clocks may disagree without anything having happened: answers of a store, a machine and the store.
 Small enough not to matter for the tombstone rule."""
+
+
+STEPS = (16, 16 * 256)
+"""In offsets: of each of these a position keeps the newest hash from before its last multiple, or the lowest one."""
+
+
+def kept_hashes(before: tuple[RecordHash, ...], newest: RecordHash | None) -> tuple[RecordHash, ...]:
+    """Return what a position keeps after reading up to `newest`: that, and one of `before` for each of `STEPS`.
+
+    So a few, at growing distances: a key that is written again does not blind a comparison.
+    """
+    if newest is None:
+        return before
+    kept = {newest}
+    for step in STEPS:
+        below = newest.offset - newest.offset % step
+        kept.update([one for one in before if one.offset < below][-1:] or before[:1])
+    return tuple(sorted(kept))
 
 
 def shorter_promise(one: float | None, other: float | None) -> float | None:
@@ -59,7 +77,8 @@ class Track:
     if an earlier life of the process saw it, None once this one has. `held_to_s` is the shortest promise since the tail
     was last at head, and what is read is judged by that: a tombstone's time is fixed when it is first cleaned, so a
     promise that is longer now does not hold for what was missed before. A base is held to the shortest promise that
-    there ever was while it was read, `base_held_to_s`.
+    there ever was while it was read, `base_held_to_s`. `known` are hashes of records below where the tail began, or
+    was committed last; `newest` is that of the last record that it read since.
     """
 
     key: PartitionKey
@@ -78,6 +97,8 @@ class Track:
     widest_gap_s: float = 0.0
     skew: int | None = None
     recorded: Position | None = None
+    known: tuple[RecordHash, ...] = ()
+    newest: RecordHash | None = None
     lost: str | None = None
     frozen: bool = False
     cut_at: int | None = None
@@ -112,11 +133,26 @@ class Track:
         if self.head_mono > self._promised_mono:
             self.held_to_s = self.retention_s
 
-    def read(self, *, offset: int, epoch: int) -> None:
-        """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none)."""
+    def read(self, *, offset: int, epoch: int, newest: RecordHash | None = None) -> None:
+        """The tail went on to `offset`; the last batch read was of leader epoch `epoch` (-1 if there was none).
+
+        `newest` is the last record on the way, None if there was none.
+        """
         assert offset >= self.offset
         self.offset = offset
         self.epoch = max(self.epoch, epoch)
+        self.newest = newest or self.newest
+
+    @property
+    def hashes(self) -> tuple[RecordHash, ...]:
+        """Hashes of some of the records below `offset` as they were read, by which the log is known again."""
+        return kept_hashes(self.known, self.newest)
+
+    def freeze(self, why: str, *, cut_at: int) -> None:
+        """Read no further: from `cut_at` on (-1: not known) the log is not what was read any more."""
+        self.frozen = True
+        self.cut_at = cut_at
+        self.lost = why
 
     def at_head(self, *, offset: int, requested: float, received: float, at: int) -> None:
         """A response whose request left at `requested` (`at` by the store's clock) shows that the log ends at `offset`.
@@ -174,6 +210,7 @@ class Track:
     def record(self) -> Position:
         """Return the position for a commit, and remember that it was handed over."""
         self.recorded = self.position()
+        self.known, self.newest = self.recorded.hashes, None
         self._proven = self.read_through
         self.widest_gap_s = 0.0
         self.lost = None
@@ -200,6 +237,7 @@ class Track:
             log_start=self.log_start,
             base=self.scan.base,
             skew=self.skew,
+            hashes=self.hashes,
         )
 
     def changed(self) -> bool:

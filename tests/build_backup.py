@@ -11,6 +11,7 @@ one attempt per commit.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
@@ -30,6 +31,7 @@ from backup_avro.chain import (
     Part,
     PartitionKey,
     Position,
+    RecordHash,
     StoredObject,
     Taint,
     Topic,
@@ -101,6 +103,8 @@ class Backup:
     topics: dict[str, Topic]
     codec: Codec = Codec.ZSTANDARD
     block_records: int = 4
+    hashed: bool = False
+    """Whether positions have the hash of the last record, as those of today's releases have."""
     positions: dict[PartitionKey, Position] = field(default_factory=dict)
 
     @classmethod
@@ -224,7 +228,12 @@ class Backup:
             )
         last = batch[-1].offset + 1 if batch else 0
         floor = before.offset if before is not None else base_end
-        return Position(offset=max(last, end, floor), epoch=epoch, head_at=at, log_start=log_start, base=base)
+        hashes = () if before is None else before.hashes
+        if self.hashed and batch:
+            hashes = (RecordHash(batch[-1].offset, hashlib.sha256(encode(batch[-1])).hexdigest()[:12]),)
+        return Position(
+            offset=max(last, end, floor), epoch=epoch, head_at=at, log_start=log_start, base=base, hashes=hashes
+        )
 
     def _store_objects(
         self, by_key: dict[tuple[str, int], list[Record]], positions: dict[PartitionKey, Position], *, journal: bool

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from backup_avro.chain import GroupOffset, Topic
+from backup_avro.chain import GroupOffset, RecordHash, Topic
 from sink.encryption.key_ring import NO_KEYS, KeyRing
 from sink.object_store.base import ObjectInfo, ObjectMissingError, Put, UploadInfo, check_size
-from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, TopicPartition
+from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, Place, TopicPartition
 from sink.topics import Denied, GuardedTopics
 
 Fault = Callable[[str, str], Exception | None]
@@ -226,6 +226,7 @@ class ScriptedSource:
     epochs: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     known: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    hashes: dict[TopicPartition, dict[int, RecordHash]] = field(default_factory=dict)
     closed: bool = False
     error: Exception | None = None
 
@@ -301,6 +302,12 @@ class ScriptedSource:
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """What the test set; else every epoch goes on to the log's end."""
         return {tp: self.epochs.get(tp, (epoch, self.ends[tp][0])) for tp, epoch in epochs.items()}
+
+    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+        """What the test set for a partition and offset, of the partitions that have a leader."""
+        return {
+            tp: self.hashes.get(tp, {}).get(place.offset) for tp, place in places.items() if self.leader.get(tp, 1) >= 0
+        }
 
     def close(self) -> None:
         """Note it."""

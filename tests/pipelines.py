@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +14,10 @@ from chains import CLUSTER, OPENING, PAIR, key, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
 from strategies import batch
 
-from backup_avro.chain import PartitionKey
+from backup_avro.chain import PartitionKey, RecordHash
 from backup_avro.container import Codec, decode_header, decompress, iter_blocks
 from backup_avro.fold import Generation
-from backup_avro.record import Record, decode_body
+from backup_avro.record import Record, TimestampType, decode_body, encode
 from sink import clock
 from sink.chain.reader import ChainReader
 from sink.chain.writer import ChainWriter, Identity, claim
@@ -37,6 +38,8 @@ class Log:
     """One partition's log, and the sources that read it. `faults` come before anything else, once."""
 
     offsets: list[int] = field(default_factory=list)
+    values: dict[int, bytes] = field(default_factory=dict)
+    hashes: dict[int, RecordHash] = field(default_factory=dict)
     end: int = 0
     start: int = 0
     leader: int = 1
@@ -47,13 +50,34 @@ class Log:
     quiet: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def append(self, *offsets: int) -> None:
+    def append(self, *offsets: int, value: bytes = b"v") -> None:
         """Produce records; the end is behind the last one."""
         with self.lock:
             self.offsets.extend(offsets)
+            self.values.update(dict.fromkeys(offsets, value))
+            hashes = (hashlib.sha256(encode(self.record(offset))).hexdigest()[:12] for offset in offsets)
+            self.hashes.update({offset: RecordHash(offset, one) for offset, one in zip(offsets, hashes, strict=True)})
             self.end = self.offsets[-1] + 1
             for source in self.sources:
                 source.ends[T0] = (self.end, 1)
+
+    def set_back(self, at: int, *offsets: int) -> None:
+        """The broker's volume is put back to when the log ended at `at`, and others write to it, in the same epoch."""
+        with self.lock:
+            self.offsets = [offset for offset in self.offsets if offset < at]
+            self.append(*offsets, value=b"another")
+
+    def record(self, offset: int) -> Record:
+        """The record at an offset."""
+        return Record(
+            topic="t",
+            partition=0,
+            offset=offset,
+            timestamp=offset,
+            timestamp_type=TimestampType.CREATE_TIME,
+            key=b"k%d" % offset,
+            value=self.values.get(offset, b"v"),
+        )
 
     def compact_to(self, end: int, *, epoch: int) -> None:
         """Have the end go on, with nothing readable below; the last record there was of this epoch."""
@@ -65,7 +89,11 @@ class Log:
     def open(self) -> ScriptedSource:
         """A lane."""
         source = ScriptedSource(
-            ends={T0: (self.end, 1)}, answer=self.answer, starts={T0: (self.start, 0)}, leader={T0: self.leader}
+            ends={T0: (self.end, 1)},
+            answer=self.answer,
+            starts={T0: (self.start, 0)},
+            leader={T0: self.leader},
+            hashes={T0: self.hashes},
         )
         if self.sources:  # all see one cluster, also those that are opened later
             first = self.sources[0]
@@ -89,10 +117,7 @@ class Log:
         if not ahead and position == self.end:
             time.sleep(0.002)
             return [AtHead(leader_id=self.leader, partitions={T0: self.end}, requested_at=now, received_at=now)]
-        records = [
-            Record(topic="t", partition=0, offset=offset, timestamp=offset, key=b"k%d" % offset, value=b"v")
-            for offset in ahead
-        ]
+        records = [self.record(offset) for offset in ahead]
         data = batch(records, leader_epoch=1) if records else b""
         if self.spoilt and data:
             data = data[:-1] + bytes([data[-1] ^ 1])

@@ -165,6 +165,21 @@ class Base:
         return attempt >= self.floor and attempt not in self.void
 
 
+class RecordHash(NamedTuple):
+    """One record of a log: its offset, and the first 12 hex digits of the SHA-256 of its Avro encoding.
+
+    That is `AvroKafkaRecord` as data objects have it, which holds the offset, too. Whatever a broker does to a batch
+    (it compacts it, compresses it again, moves it to another replica), a record that stays in the log keeps its hash.
+
+    Where data objects are encrypted it is an HMAC of that, because a plain hash would confirm a guess. `key` is then
+    the id of the HMAC's key (8 hex digits), else empty.
+    """
+
+    offset: int
+    sha256: str
+    key: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """How far a partition has been read: `offset` is the next one to read (tail), `epoch` that of the last batch read.
@@ -172,6 +187,9 @@ class Position:
     `head_at` is the last moment at which the position was the log's end, as of the entry that names the position
     (`Generation.head_at` knows later ones); `log_start` as of the last response. `skew` is that of the entry from which
     `head_at` was taken over, None if `head_at` is the naming entry's own (`Generation.skew` knows which counts).
+    `hashes` are those of some records below `offset` as they were read, ascending, the last one of the last record that
+    the tail read: offsets and epochs can be used again for other records, their contents can't. Empty in entries of the
+    first releases.
     """
 
     offset: int
@@ -180,6 +198,7 @@ class Position:
     log_start: int
     base: Base
     skew: int | None = None
+    hashes: tuple[RecordHash, ...] = ()
 
 
 def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str]:

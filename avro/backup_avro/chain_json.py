@@ -33,6 +33,7 @@ from backup_avro.chain import (
     Part,
     PartitionKey,
     Position,
+    RecordHash,
     StoredObject,
     Taint,
     Topic,
@@ -54,6 +55,8 @@ _SUM_DIGITS = 16
 """Hex digits of the SHA-256 of the canonical bytes. The name sorts before all others, so the JSON stays canonical."""
 _TO_OBJECTS = 3
 """Levels of an entry's JSON above each data object in the state that it holds: entry, state, list."""
+_RECORD_HASH = re.compile(r"[0-9a-f]{12}", re.ASCII)
+_HASH_KEY = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -301,6 +304,8 @@ def _dump_position(position: Position) -> JsonObject:
     }
     if position.skew is not None:
         written["skew"] = position.skew
+    if position.hashes:
+        written["hashes"] = [[one.offset, one.sha256, *([one.key] if one.key else [])] for one in position.hashes]
     return written
 
 
@@ -565,9 +570,22 @@ def _load_position(document: object, where: str) -> Position:
         log_start=fields.take("log_start", int),
         base=base,
         skew=fields.take("skew", int, None),
+        hashes=tuple(_load_hash(item, where) for item in fields.take("hashes", list, ())),
     )
     fields.end()
     return position
+
+
+def _load_hash(document: object, where: str) -> RecordHash:
+    match document:
+        case [offset, str(sha256)] if is_int64(offset) and _RECORD_HASH.fullmatch(sha256):
+            return RecordHash(offset, sha256)
+        case [offset, str(sha256), str(key)] if (
+            is_int64(offset) and _RECORD_HASH.fullmatch(sha256) and _HASH_KEY.fullmatch(key)
+        ):
+            return RecordHash(offset, sha256, key)
+        case _:
+            raise DamagedError(f"{where}: {document!r} is not the hash of a record")
 
 
 def load_ints(values: object, length: int | None, where: str) -> tuple[int, ...]:

@@ -143,6 +143,12 @@ def doubtful(newer: Generation, older: Generation, guarded: Guarded) -> list[Par
     return [key for key in older.positions if guarded.has(key) and _across_epochs(newer, older, key)]
 
 
+def covered(newer: Generation, older: Generation, guarded: Guarded) -> list[PartitionKey]:
+    """Return the partitions whose records of `older` are let go of because `newer` has them: nothing was cut off."""
+    there = filter(guarded.has, older.positions)
+    return [key for key in there if cover(newer, older, key) is Cover.COVERED]
+
+
 def _across_epochs(newer: Generation, older: Generation, key: PartitionKey) -> bool:
     return (
         key in newer.positions

@@ -5,6 +5,7 @@ A command that only looks at chains therefore needs no key.
 
 from __future__ import annotations
 
+import hmac
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,6 +68,11 @@ class LocalKey:
         del pair, generation
         return self._wrapping, b""
 
+    @property
+    def record_key(self) -> bytes:
+        """The key for hashes of records, derived from it."""
+        return hmac.digest(self._wrapping, b"hashes of records", "sha256")
+
     def wrapping_key(self, stored: bytes, pair: str, generation: int) -> bytes:
         """Return the one derived from the key."""
         del pair, generation
@@ -100,6 +106,10 @@ class KeyRing:
     def current(self) -> str | None:
         """Return the id of the key for new objects, None if they are not encrypted."""
         return next(iter(self._opened())) if self._settings.encrypts else None
+
+    def record_keys(self) -> dict[str, bytes]:
+        """Return the keys for hashes of records, by the first 8 digits of their ids. A KMS has none."""
+        return {root.id[:8]: root.record_key for root in self._opened().values() if isinstance(root, LocalKey)}
 
     def places(self) -> dict[str, str]:
         """Return where each key comes from, by its id."""

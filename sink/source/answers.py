@@ -56,6 +56,7 @@ class Answers:
         if response.error_code:
             if probed is None:
                 session.refused(response.error_code)
+                self._assignment.lost(broker, received_at)
             broker.retry_at = max(broker.retry_at, received_at + backoff(broker.failures))
             broker.failures += 1
             return

@@ -19,7 +19,7 @@ from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPar
 
 Event: TypeAlias = Fetched | AtHead | FetchFault
 
-_LEADERSHIP: Final = frozenset({FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED})
+_LEADERSHIP: Final = frozenset({FaultKind.LEADER_MOVED, FaultKind.EPOCH_RAISED, FaultKind.LEADER_LOST})
 
 
 def backoff(failures: int, *, first: float = 0.05, most: float = 2.0) -> float:
@@ -221,6 +221,12 @@ class Assignment:
             ),
             part,
         )
+
+    def lost(self, broker: Broker, now: float) -> None:
+        """Tell of each partition that this broker leads that it may have another log when it answers again."""
+        for part in self.parts.values():
+            if part.leader == broker.node:
+                self.tell(part, FaultKind.LEADER_LOST, f"the connection to broker {broker.node} ended", now)
 
     def tell_all(self, detail: str, now: float) -> None:
         """Add a transient fault about a broker or the cluster."""

@@ -16,6 +16,13 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class Place(NamedTuple):
+    """An offset in a partition of one life of a topic."""
+
+    topic_id: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
     """Where a log begins and ends, as offsets, the id of the broker that leads it, and its epoch (-1: not known).
@@ -107,6 +114,10 @@ class FaultKind(Enum):
 
     EPOCH_RAISED = "epoch_raised"
     """For information: the same broker leads on in the next epoch, which is the one to name from now on."""
+
+    LEADER_LOST = "leader_lost"
+    """For information: the connection to the leader ended, or it does not know the fetch session any more. It may have
+    been started again with another log. Comes before anything that was fetched afterwards."""
 
     TRANSIENT = "transient"
     """For information: could not be read; tried again with backoff. Said once per incident."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import kafka.errors as kafka_errors
 
+from backup_avro.chain import RecordHash
 from backup_avro.errors import TandemError
 from sink import clock
 from sink.source import client_config, connection, leadership, topic_id, wire
@@ -17,7 +18,7 @@ from sink.source.assignment import Assignment, Broker, Event, Partition, backoff
 from sink.source.error_codes import ErrorCode, Meaning
 from sink.source.errors import ClusterAuthenticationError, ClusterUnreachableError
 from sink.source.fetch_session import Plan
-from sink.source.fetched import FaultKind, LogBounds, TopicPartition
+from sink.source.fetched import FaultKind, LogBounds, Place, TopicPartition
 from sink.source.offsets import Lookups
 from sink.source.oversize import answer_too_large, next_suspect
 from sink.source.shares import bytes_to_ask
@@ -217,6 +218,21 @@ class RawFetcher:
         -1 for both where a leader knows nothing of the kind. Raises as `end_offsets`.
         """
         return self._run(self._lookups.epoch_ends_of, dict(epochs), timeout_s=timeout_s)
+
+    def record_hashes(
+        self, places: Mapping[TopicPartition, Place], *, timeout_s: float = 10.0
+    ) -> dict[TopicPartition, RecordHash | None]:
+        """Return what the leaders have at these offsets, without the partitions that no leader answers for.
+
+        It is the last record at or below the offset in the same record batch, aborted or not; None where nothing is
+        left there, or it can't be decoded. Raises as `bounds`.
+        """
+        missing: dict[TopicPartition, str] = {}
+        return self._run(
+            lambda asked, deadline: self._lookups.record_hashes(asked, deadline, missing),
+            dict(places),
+            timeout_s=timeout_s,
+        )
 
     def close(self) -> None:
         """Drop all connections. May be called twice."""
@@ -421,6 +437,7 @@ class RawFetcher:
         pause = backoff(broker.failures, most=_MOST_BACKOFF) * jitter
         broker.retry_at = now + max(self._manager.connection_delay(broker.node), pause)
         broker.failures += 1
+        self._assignment.lost(broker, now)
         self._note()
         if broker.failures > 1 and not broker.told:
             broker.told = True

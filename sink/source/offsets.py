@@ -8,13 +8,15 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 
+from backup_avro.chain import RecordHash
 from backup_avro.errors import TandemError
 from sink import clock
 from sink.source import connection, wire
 from sink.source.error_codes import ErrorCode, Meaning, name_of
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, UnknownTopicError
-from sink.source.fetched import LogBounds, TopicPartition
+from sink.source.fetched import LogBounds, Place, TopicPartition
 from sink.source.lineage import Descent
+from sink.source.record_lookup import SIZES, Asked
 
 # Seconds.
 _PAUSE = 0.1  # between two tries
@@ -192,6 +194,50 @@ class Lookups:
                     else:
                         self._no_answer(tp, name_of(code), why)
         return found
+
+    async def record_hashes(
+        self,
+        places: Mapping[TopicPartition, Place],
+        deadline: float,
+        missing: dict[TopicPartition, str],
+    ) -> dict[TopicPartition, RecordHash | None]:
+        """Return what the leaders have at these offsets, see `lanes.Source.record_hashes`. Raises as `leaders`."""
+        asked = Asked(places)
+        why: dict[TopicPartition, str] = {}
+        tries = 0
+        while left := asked.left:
+            if tries:
+                if self._goes_on_without(left, tries - len(SIZES), why, missing):
+                    break
+                await self._pause(deadline)
+            tries += 1
+            if not await self._try_refresh({tp.topic for tp in left}):
+                continue
+            by_node: defaultdict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
+            for tp in left:
+                leader = self._leader(tp, why, missing, final=False)
+                if leader is not None and not asked.is_of(tp, self.views[tp.topic]):
+                    self._no_answer(tp, "another topic has its name", why)
+                elif leader is not None:
+                    by_node[leader[0]].append((tp, leader[1]))
+            for node, leaders in by_node.items():
+                await self._look_up(asked, node, leaders, why)
+        return asked.found
+
+    async def _look_up(
+        self, asked: Asked, node: int, leaders: Sequence[tuple[TopicPartition, int]], why: dict[TopicPartition, str]
+    ) -> None:
+        names = {view.topic_id: view.name for view in self.views.values() if view.topic_id is not None}
+        try:
+            for request in asked.requests(leaders, self.views):
+                response = await self._manager.send(request, node_id=node)
+                for tp, data in wire.fetch_parts(response, names):
+                    problem = asked.take(tp, data)
+                    if problem is not None:
+                        self._no_answer(tp, problem, why)
+        except kafka_errors.KafkaError as error:
+            self._note(error, node)
+            why.update((tp, self._problem) for tp, _ in leaders)
 
     async def _listed(
         self,

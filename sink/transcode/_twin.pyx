@@ -55,6 +55,7 @@ cdef struct Piece:
     int64_t tombstones
     int64_t first
     int64_t last
+    size_t last_at
     int64_t min_timestamp
     int64_t max_timestamp
     size_t largest
@@ -228,6 +229,7 @@ cdef Verdict encode(
         # A header takes at least two bytes there, and at most one more here.
         if make_room(out, wanted.prefix_size + OWN_BYTES + 2 * <size_t>(at - key)) != FINE:
             return NO_MEMORY
+        piece.last_at = out.size
         to = put_bytes(out.data + out.size, wanted.prefix, wanted.prefix_size)
         to = put_long(to, offset)
         to = put_long(to, timestamp)
@@ -389,7 +391,7 @@ def transcode(
     out.data, out.size, out.room = NULL, 0, 0
     pieces.items, pieces.count, pieces.room = NULL, 0, 0
     piece.records = piece.tombstones = piece.first = piece.last = piece.min_timestamp = piece.max_timestamp = 0
-    piece.start = piece.end = piece.largest = 0
+    piece.start = piece.end = piece.last_at = piece.largest = 0
     txns.listed, txns.reached, txns.active_count = len(aborted), 0, 0
     txns.producers = txns.firsts = txns.active = NULL
     try:
@@ -505,6 +507,7 @@ def transcode(
                     tombstones=piece.tombstones,
                     first_offset=piece.first,
                     last_offset=piece.last,
+                    last_at=piece.last_at - piece.start,
                     min_timestamp=piece.min_timestamp,
                     max_timestamp=piece.max_timestamp,
                     largest=piece.largest,

@@ -253,12 +253,15 @@ def _encode(  # noqa: C901, PLR0912, PLR0915 - a call for each varint would doub
         return Encoded(None, 0, cut)
     if min_timestamp < LONG_MIN or max_timestamp > LONG_MAX:
         raise DamagedError(f"its timestamps, {min_timestamp} to {max_timestamp}, do not fit 64 bits")
+    body = b"".join(out)
+    pieces = 4 + (value is not None) + 2 * (key is not None)  # of the last record
     segment = Segment(
-        body=b"".join(out),
+        body=body,
         records=records,
         tombstones=tombstones,
         first_offset=first,
         last_offset=last,
+        last_at=len(body) - sum(map(len, out[-pieces:])),
         min_timestamp=min_timestamp,
         max_timestamp=max_timestamp,
         largest=largest,

@@ -13,8 +13,8 @@ OUTPUT_LIMIT: Final = 64 << 20
 class Segment:
     """Avro-encoded `AvroKafkaRecord`s of one partition in offset order, uncompressed: the body of (a part of) a block.
 
-    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none. `largest`: bytes of the
-    largest record, as its batch had it uncompressed.
+    Two bodies in a row are one body. At least one record. Timestamps in ms, -1 for none. `last_at` is the byte of the
+    body at which the last record begins. `largest`: bytes of the largest record, as its batch had it uncompressed.
     """
 
     body: bytes
@@ -22,6 +22,7 @@ class Segment:
     tombstones: int
     first_offset: int
     last_offset: int
+    last_at: int
     min_timestamp: int
     max_timestamp: int
     largest: int

@@ -1,7 +1,39 @@
 """Mistakes in one history: the contents of a log against what was read."""
+# ruff: noqa: E501 (places are quoted as they stand)
 
 from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="contents: a log is not compared when reading begins",
+        file="sink/newcomers.py",
+        old="        look.rewritten = contents.compare(source, wanted, self._record_keys)\n",
+        new="        look.rewritten = dict.fromkeys(wanted)\n",
+    ),
+    Mistake(
+        name="contents: a log is not compared when its broker was away",
+        file="sink/tail.py",
+        old="            found = contents.compare(self._source, wanted, self._board.record_keys)\n",
+        new="            found = dict.fromkeys(wanted)\n",
+    ),
+    Mistake(
+        name="contents: what comes before the comparison is believed",
+        file="sink/tail.py",
+        old="            elif event.fetch_offset == track.offset and tp not in self._doubtful:\n",
+        new="            elif event.fetch_offset == track.offset:\n",
+    ),
+    Mistake(
+        name="contents: sealed without a comparison",
+        file="controller/tasks.py",
+        old="        cut += self._prover.rewritten(writer.state, newer, set(covered).difference(taint.key for taint in cut))\n",
+        new="        assert covered is not None\n",
+    ),
+    Mistake(
+        name="contents: a record that was compacted away is taken for another one",
+        file="sink/contents.py",
+        old="            if same is False:\n",
+        new="            if not same:\n",
+    ),
+)

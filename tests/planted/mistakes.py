@@ -119,9 +119,9 @@ MISTAKES = (
     ),
     Mistake(
         name="what was cut off is read over",
-        file="sink/tail.py",
-        old="        track.frozen = True\n",
-        new="        track.frozen = False\n",
+        file="sink/track.py",
+        old="        self.frozen = True\n",
+        new="        self.frozen = False\n",
     ),
     Mistake(
         name="records that were deleted before they were read are no taint",

@@ -142,6 +142,7 @@ def many(first: int, count: int, jobs: int, stop_after: int) -> int:
         f" end, {totals['away']} long absences, {totals['blind']} spells without a right on the"
         f" store and {totals['undescribed']} without one on a topic,"
         f" {totals['promise']} changes of delete.retention.ms, {totals['cut']} truncations,"
+        f" {totals['set back']} volumes set back to a snapshot,"
         f" {totals['leaderless']} partitions"
         f" without a leader, {totals['damage']} records that can't be decoded, {totals['denied']} topics that may"
         f" not be read, {totals['recreate']} recreated topics, {totals['checkpoint']}"

@@ -36,6 +36,7 @@ from sink.chain.reader import ChainReader
 
 _SYNC = 16
 _ANY = -1
+_ALL = 1 << 62
 
 
 class _Stored(NamedTuple):
@@ -82,6 +83,8 @@ class Judge:
     """A generation of which somebody took objects away; all before it are there."""
     _heads: list[tuple[int, int]] = field(default_factory=list)
     _selection: Selection | None = None
+    _former: set[tuple[int, PartitionKey]] = field(default_factory=set)
+    """The generations that had read beyond what volumes were put back to."""
     _beyond: dict[PartitionKey, int] = field(default_factory=dict)
     """Up to where generations confirmed a partition that no release names."""
 
@@ -112,16 +115,45 @@ class Judge:
         return state is not None and not state.gone and self.reader.follow(state)
 
     def cut(self, partition: Partition, lost: list[Record]) -> None:
-        """An unclean election took `lost` from a log: what was confirmed of it must stay somewhere."""
+        """An election or a snapshot took `lost` from a log: what was confirmed of it must stay somewhere."""
         key = PartitionKey(partition.topic_id, partition.number)
         for offsets in (self.confirmed, self._beyond):
             if lost and lost[0].offset < offsets.get(key, 0):
                 offsets[key] = lost[0].offset
+        if partition.set_back_to:
+            self._set_back(partition, key)
         watched = self.cut_off.setdefault(key, {})
         for record in lost:
             if not record.control and record.txn not in partition.aborted:
                 watched[record._replace(txn=0)] = False
         self._judged.pop(key, None)
+
+    def _set_back(self, partition: Partition, key: PartitionKey) -> None:
+        """Who had read beyond what volumes were put back to knows only about where: it confirms nothing any more.
+
+        What others have confirmed stays owed, and what is lost is watched record by record.
+        """
+        at = partition.set_back_to[-1]
+        has = [state for state in self.states() if key in state.positions]
+        self._former |= {(state.number, key) for state in has if state.positions[key].offset > at}
+        self._owe_what_others_have(key, has)
+
+    def _owe_what_others_have(self, key: PartitionKey, has: list[Generation]) -> None:
+        still = [self._sound(state, key) for state in has if key in state.positions and state.usable(key)]
+        for offsets in (self.confirmed, self._beyond):
+            if key in offsets:
+                offsets[key] = min(offsets[key], max(still, default=0))
+
+    def _look_for_former(self, state: Generation, live: list[Generation]) -> None:
+        """Whose tail was stopped by what it compared is not sure of where it was stopped."""
+        for key, taint in state.taints.items():
+            named = (state.number, key)
+            if taint.cut_at is not None and named not in self._former and self._log(key).set_back_to:
+                self._former.add(named)
+                self._owe_what_others_have(key, live)
+
+    def _log(self, key: PartitionKey) -> Partition:
+        return self.cluster.partitions[key.topic_id, key.partition]
 
     def tick(self) -> None:
         """Look at the store's clock; called before and after it steps, so that nothing that it passed is missed."""
@@ -252,6 +284,7 @@ class Judge:
             if self._confirmed_at.get(state.number) == state.seq:
                 continue
             self._confirmed_at[state.number] = state.seq
+            self._look_for_former(state, live)
             for key in state.positions:
                 if state.usable(key):
                     offset = self._sound(state, key)
@@ -273,9 +306,20 @@ class Judge:
         """Up to where what a generation holds is of the present history: cut-off records are watched one by one."""
         partition = self.cluster.partitions[key.topic_id, key.partition]
         if len(partition.lineages) == 1:
-            return 1 << 62
+            return _ALL
         _, end = partition.end_of_epoch(epoch)
-        return min(state.positions[key].offset, end)
+        return min(state.positions[key].offset, end, self._present(key, partition, state))
+
+    def _present(self, key: PartitionKey, partition: Partition, state: Generation) -> int:
+        """All, if a generation is of the history that the present volumes have: neither offset nor epoch tell."""
+        if not partition.set_back_to:
+            return _ALL
+        now = partition.lineages[-1]
+        another = (state.number, key) in self._former or any(
+            record.offset >= len(now) or now[record.offset]._replace(txn=0) != record
+            for record in self._held(state, key)
+        )
+        return 0 if another else _ALL
 
     def _partition(
         self,

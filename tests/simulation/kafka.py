@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from backup_avro.chain import GroupOffset, Topic
+from backup_avro.chain import GroupOffset, RecordHash, Topic
 from backup_avro.errors import DamagedError
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, TopicPartition
+from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, Place, TopicPartition
 from sink.topics import Denied, GuardedTopics
 from sink.transcode.segment import Segment, Transcoded
 
@@ -91,6 +92,7 @@ class Transcoder:
                     tombstones=sum(r.value is None for r in kept),
                     first_offset=kept[0].offset,
                     last_offset=kept[-1].offset,
+                    last_at=(len(kept) - 1) * RECORD_BYTES,
                     min_timestamp=0,
                     max_timestamp=0,
                     largest=0,
@@ -111,6 +113,7 @@ class _Spot:
     topic_id: str | None
     leader: int = -1
     leader_epoch: int = -1
+    starts: int = 0
     resting: bool = False
     held: bool = False
     """Its records were handed out, and nobody has said how far they were used."""
@@ -140,6 +143,7 @@ class Source:
         spot = _Spot(offset, last_epoch, topic_id)
         self._spots[tp] = spot
         partition = self._partition(tp, spot)
+        spot.starts = 0 if partition is None else partition.starts
         if led_by is not None:
             spot.leader, spot.leader_epoch = led_by
         elif partition is not None:
@@ -196,6 +200,21 @@ class Source:
                 if partition.leaderless:
                     raise ClusterTransientError(f"no leader for {tp.topic}-{tp.partition}", remedy="wait")
                 found[tp] = partition.end_of_epoch(epoch)
+        return found
+
+    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+        """The records at these offsets."""
+        self._network.broker_call()
+        found: dict[TopicPartition, RecordHash | None] = {}
+        for tp, place in places.items():
+            log = self._cluster.present(*tp) if self._network.may_describe(tp.topic) else None
+            if log is None or log.topic_id != place.topic_id or log.leaderless:
+                continue
+            record = log.replicas[log.leader].records.get(place.offset)
+            if record is None or record.control or not log.start <= place.offset < log.end:
+                found[tp] = None
+            else:
+                found[tp] = RecordHash(place.offset, hashlib.sha256(encode([record])).hexdigest()[:12])
         return found
 
     def _ask(
@@ -255,6 +274,10 @@ class Source:
                 events.append(_fault(tp, shut, now, spot.offset))
             spot.shut = shut
             if partition is None or shut is not None:
+                continue
+            if partition.starts != spot.starts:
+                spot.starts = partition.starts
+                events.append(_fault(tp, FaultKind.LEADER_LOST, now, spot.offset))
                 continue
             if _led_by(tp, spot, partition, now, events):
                 continue

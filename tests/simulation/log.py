@@ -78,6 +78,10 @@ class Partition:
     known: int | None = None
     bad: set[int] = field(default_factory=set)
     let_go: set[int] = field(default_factory=set)
+    starts: int = 0
+    """How often its brokers were started with other volumes. A reader sees no more of it than an ended connection."""
+    set_back_to: list[int] = field(default_factory=list)
+    """Where the log ended on the volumes that were put back, newest last."""
 
     @property
     def told(self) -> int:
@@ -224,6 +228,30 @@ class Partition:
         self.epochs.append((self.epoch, at))
         # Transactions that began below the cut go on (their coordinator will end them); the others never were.
         self.open_txns = {txn: first for txn, first in self.open_txns.items() if first < at}
+        self.wake()
+        return lost
+
+    def set_back(self, at: int) -> list[Record]:
+        """The volumes of all brokers are put back to when the log ended at `at`. Return the records that are lost.
+
+        Offsets are used again, and so is the epoch that the log had then.
+        """
+        at = max(at, self.shortest())
+        lost = [record for record in self.lineages[-1] if record.offset >= at]
+        if not lost:
+            return []
+        self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
+        self.end, self.known = at, None
+        self.let_go = {offset for offset in self.let_go if offset < at}
+        for replica in self.replicas.values():
+            replica.records = {o: r for o, r in replica.records.items() if o < at}
+            replica.horizons = {o: h for o, h in replica.horizons.items() if o < at}
+            replica.passing = None
+        self.epochs = [(epoch, start) for epoch, start in self.epochs if start < at] or self.epochs[:1]
+        self.epoch = self.epochs[-1][0]
+        self.open_txns = {txn: first for txn, first in self.open_txns.items() if first < at}
+        self.starts += 1
+        self.set_back_to.append(at)
         self.wake()
         return lost
 

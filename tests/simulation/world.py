@@ -135,6 +135,7 @@ class Plan:
     deny: float = 0.0
     undescribed: float = 0.0
     promise: float = 0.0
+    volumes: float = 0.0
 
 
 @dataclass(slots=True)
@@ -183,6 +184,8 @@ class World:
     """Choices of their own, so that histories without missing rights are as they would be without it."""
     promises: Random = field(init=False)
     """Likewise, of what topics promise for tombstones."""
+    volumes: Random = field(init=False)
+    """Likewise, of volumes that are put back to a snapshot."""
     operator: Operator = field(init=False)
     office: Office = field(init=False)
     open_txns: list[tuple[Partition, int, float]] = field(default_factory=list)
@@ -194,6 +197,7 @@ class World:
         self.runtime = Runtime(self.seed)
         self.rights = Random(f"rights {self.seed}")
         self.promises = Random(f"promises {self.seed}")
+        self.volumes = Random(f"volumes {self.seed}")
         runtime.install(self.runtime)
         self.bucket = Bucket(self.runtime)
         self.judge = Judge(self.cluster, self.bucket, PAIR)
@@ -286,9 +290,10 @@ class World:
         )
         self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
         self.plan.promise = 0.05 if self.promises.random() < 0.2 else 0.0
+        self.plan.volumes = 0.02 if self.volumes.random() < 0.2 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
-        if not (self.plan.cut or self.plan.recreate or self.plan.delete_topic):
+        if not (self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic):
             self.plan.release = 0.0  # nothing would be there to let go of
 
     # --- a history ----------------------------------------------------------------------------------------------------
@@ -696,6 +701,8 @@ class World:
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} is cut from {partition.end} to {at}")
                 self._count("cut")
                 self.judge.cut(partition, partition.cut(at))
+        if partitions and self.volumes.random() < plan.volumes:
+            self._set_back(self.volumes.choice(partitions))
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
             below = rng.randint(partition.start, partition.stable)
@@ -704,6 +711,20 @@ class World:
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
         if partitions and self._chance(plan.damage):
             self._spoil(rng.choice(partitions))
+
+    def _set_back(self, partition: Partition) -> None:
+        """Volumes are put back to a snapshot, and mostly others are written at once: offsets and epoch say nothing."""
+        rng = self.volumes
+        before = partition.end
+        lost = partition.set_back(before - rng.randint(1, 12))
+        if lost:
+            where = f"{partition.topic_id[-2:]}-{partition.number}"
+            self.say(f"the volumes of {where} are set back from {before} to {partition.end}")
+            self._count("set back")
+            self.judge.cut(partition, lost)
+            for _ in range(rng.choice((0, len(lost), len(lost) + 6))):
+                self.values += 1
+                partition.append(rng.randrange(_KEYS), None if rng.random() < 0.3 else self.values)
 
     def _spoil(self, partition: Partition) -> None:
         """A record can't be decoded for a while, or until it is compacted away."""

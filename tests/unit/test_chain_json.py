@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from backup_avro.chain import (
     Part,
     PartitionKey,
     Position,
+    RecordHash,
     StoredObject,
     Taint,
     Topic,
@@ -62,7 +64,22 @@ BASES = st.builds(
     done_at=st.none() | AT,
     epoch=INT,
 )
-POSITIONS = st.builds(Position, offset=INT, epoch=INT, head_at=AT, log_start=INT, base=BASES, skew=st.none() | INT)
+HASHES = st.builds(
+    RecordHash,
+    offset=INT,
+    sha256=st.binary(min_size=6, max_size=6).map(bytes.hex),
+    key=st.just("") | st.binary(min_size=4, max_size=4).map(bytes.hex),
+)
+POSITIONS = st.builds(
+    Position,
+    offset=INT,
+    epoch=INT,
+    head_at=AT,
+    log_start=INT,
+    base=BASES,
+    skew=st.none() | INT,
+    hashes=st.lists(HASHES, max_size=3).map(tuple),
+)
 PARTS = st.builds(
     Part,
     key=KEYS,
@@ -174,7 +191,10 @@ FULL = encode_entry(
         objects=(StoredObject(key="k", journal=False, bytes=1, sha256="s", parts=(part(1, 2, scan=1),)),),
         replaced=("old",),
         positions={
-            key(): position(3, base=Base(start=0, end=9, leader=1, done=((5, 9),), open=((0, 5, 2),), void=(1,)))
+            key(): replace(
+                position(3, base=Base(start=0, end=9, leader=1, done=((5, 9),), open=((0, 5, 2),), void=(1,))),
+                hashes=(RecordHash(1, "0123456789ab"), RecordHash(2, "0123456789ab", "0123abcd")),
+            )
         },
         head_at=5,
         skew=-2,

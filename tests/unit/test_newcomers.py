@@ -7,7 +7,7 @@ import errno
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -18,13 +18,14 @@ from chains import CLUSTER, key, topic
 from doubles import Event, ScriptedSource, StandInCluster
 from pipelines import T0, Bench, through
 
+from backup_avro.chain import RecordHash
 from backup_avro.coverage import Guarded, obstacles
 from sink import clock
 from sink.newcomers import Newcomer, Newcomers
 from sink.source import wire
 from sink.source.error_codes import ErrorCode, name_of
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import AtHead, LogBounds, TopicPartition
+from sink.source.fetched import AtHead, LogBounds, Place, TopicPartition
 from sink.source.offsets import Lookups
 from sink.survey import Surveyor
 
@@ -202,6 +203,10 @@ class Asked:
         known = LogBounds(start=0, end=9, end_epoch=1, leader=1)
         missing = {tp: self.missing[tp] for tp in tps if tp in self.missing}
         return {tp: known for tp in tps if tp not in missing}, missing
+
+    def record_hashes(self, places: Mapping[TopicPartition, Place]) -> dict[TopicPartition, RecordHash | None]:
+        """Nothing is left there."""
+        return dict.fromkeys(places)
 
     def close(self) -> None:
         """Note it."""

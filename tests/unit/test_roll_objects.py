@@ -54,6 +54,7 @@ def segment(batch: Sequence[Record]) -> Segment:
         tombstones=sum(record.value is None for record in batch),
         first_offset=batch[0].offset,
         last_offset=batch[-1].offset,
+        last_at=sum(len(encode(record)) for record in batch[:-1]),
         min_timestamp=min(record.timestamp for record in batch),
         max_timestamp=max(record.timestamp for record in batch),
         largest=max(len(record.value or b"") for record in batch),

@@ -140,6 +140,7 @@ class Lane:
             tombstones=0,
             first_offset=first,
             last_offset=last - 1,
+            last_at=0,
             min_timestamp=0,
             max_timestamp=0,
             largest=RECORD_BYTES,
