@@ -14,6 +14,7 @@ from sink.chain.restore_targets import ANY
 from sink.source.cluster import ClusterAdmin, TopicInfo
 from sink.source.errors import ClusterDeniedError
 from sink.source.groups import MOST
+from sink.source.unique import unique
 from sink.topics import Denied, GuardedTopics
 
 _LOG = structlog.get_logger()
@@ -181,7 +182,7 @@ def as_guarded(cluster_id: str, found: GuardedTopics, generations: Iterable[Gene
     described = [*found.topics, *(one.topic for one in found.denied if one.topic is not None)]
     guarded = Guarded(
         cluster_id=cluster_id,
-        topics={topic.topic_id: (topic.name, topic.partitions) for topic in described},
+        topics=unique(((topic.topic_id, (topic.name, topic.partitions)) for topic in described), "topic id"),
         denied=frozenset(one.name for one in found.denied),
     )
     return guarded.with_unseen(frozenset(one.name for one in found.denied if one.topic is None), generations)

@@ -31,6 +31,7 @@ from sink.chain.writer import now_ms
 from sink.object_store import ObjectStore, open_store
 from sink.source.client_config import Value
 from sink.source.cluster import LATEST, ClusterAdmin
+from sink.source.unique import unique
 
 ANSWER_S = 4.0
 """Longest wait for one answer of the brokers, in seconds."""
@@ -202,7 +203,9 @@ def ask_cluster(config: Config, admin: ClusterAdmin, store: ObjectStore) -> Brok
     topics = {name: info for name, info in found.items() if not is_restored(config, info, known)}
     guarded = Guarded(
         cluster_id=cluster_id,
-        topics={info.topic_id: (name, len(info.partitions)) for name, info in sorted(topics.items())},
+        topics=unique(
+            ((info.topic_id, (name, len(info.partitions))) for name, info in sorted(topics.items())), "topic id"
+        ),
     )
     return Brokers(
         guarded=guarded,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backup_avro.chain import GroupOffset, Topic, number_in, policies_in
+from sink.source.unique import unique
 
 DELETE_RETENTION = "delete.retention.ms"
 DEFAULT_DELETE_RETENTION_MS = 86_400_000
@@ -68,7 +69,7 @@ class GuardedTopics:
 
         What was removed already is not among them, nor what has another id now.
         """
-        found = {topic.topic_id: topic for topic in self.topics}
+        found = unique(((topic.topic_id, topic) for topic in self.topics), "topic id")
         for one in self.denied:
             for of, topic in known.items():
                 if topic.removed or topic.name != one.name:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from sink.source.errors import ClusterAnswerError
 from sink.source.fetch_session import Ask, FetchSession
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 
@@ -116,15 +117,25 @@ class Assignment:
     # By the caller
 
     def assign(self, tp: TopicPartition, offset: int, last_epoch: int, topic_id: UUID | None) -> Partition:
-        """Add a partition, in place of an earlier assignment of it."""
+        """Add a partition, in place of an earlier assignment of it. Raises ClusterAnswerError, see `name`."""
         self.unassign(tp)
+        if topic_id is not None:
+            self.name(topic_id, tp.topic)
         self._serial += 1
         part = Partition(tp=tp, offset=offset, last_epoch=last_epoch, serial=self._serial, topic_id=topic_id)
         self.parts[tp] = part
         self.by_topic[tp.topic][tp] = part
-        if topic_id is not None:
-            self.names[topic_id] = tp.topic
         return part
+
+    def name(self, topic_id: UUID, topic: str) -> None:
+        """Take answers about this id for answers about `topic`. Raises ClusterAnswerError if they are another's."""
+        other = self.names.get(topic_id, topic)
+        if other != topic and other in self.by_topic:
+            raise ClusterAnswerError(
+                f"topics {other} and {topic} have one id: what is fetched by it can't be told apart",
+                remedy="see what answers at kafka.bootstrap.servers",
+            )
+        self.names[topic_id] = topic
 
     def unassign(self, tp: TopicPartition) -> None:
         """Remove a partition and what waits of it; nothing happens if it is not assigned."""

@@ -47,6 +47,7 @@ from sink.source.errors import (
 from sink.source.fetched import TopicPartition
 from sink.source.groups import MOST, GroupOffset, GroupOffsets, GroupRoom
 from sink.source.tokens import Tokens
+from sink.source.unique import unique
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -105,7 +106,7 @@ _SETTINGS: set[str] = set()
 class TopicInfo:
     """One topic. `partitions`: number -> (leader id, leader epoch), each -1 if not known.
 
-    `topic_id` is Kafka's text form (22 characters of base64), empty if the cluster has no topic ids.
+    `topic_id` is Kafka's text form (22 characters of base64). None is without, and no two have the same.
     """
 
     name: str
@@ -172,8 +173,9 @@ class ClusterAdmin:
         """Return, sorted by name, the topics that are named or match a pattern, without those that match an exclusion.
 
         Patterns and exclusions are regular expressions for the whole name; patterns never match internal topics. A
-        named topic that does not exist is left out. Raises ConfigError for a bad expression. With `denied`, those that
-        may not be described are in there, by name, instead of being raised.
+        named topic that does not exist is left out. Raises ConfigError for a bad expression, UnidentifiedTopicError for
+        a topic without an id, or with that of another. With `denied`, those that may not be described, or have no id of
+        their own, are in there, by name, instead of being raised.
         """
         named = set(names)
         wanted = [_compiled(pattern) for pattern in patterns]
@@ -192,9 +194,17 @@ class ClusterAdmin:
                 denied.clear()  # of an answer that did not come whole
             chunks = _chunks(names, _TOPICS_AT_ONCE)
             found = [info for chunk in chunks for info in self._described(chunk, deadline, denied)]
-            return [info for info in found if info.name in named or not info.internal]
+            return self._identified([info for info in found if info.name in named or not info.internal], denied)
 
         return self._again(ask)
+
+    def _identified(self, found: list[TopicInfo], denied: dict[str, ClusterDeniedError] | None) -> list[TopicInfo]:
+        unidentified = topic_id.unidentified({info.name: info.topic_id for info in found}, self._servers)
+        if unidentified and denied is None:
+            raise unidentified[min(unidentified)]
+        if denied is not None:
+            denied.update(unidentified)
+        return [info for info in found if info.name not in unidentified]
 
     def _described(
         self, names: Sequence[str], deadline: float, denied: dict[str, ClusterDeniedError] | None = None
@@ -219,7 +229,11 @@ class ClusterAdmin:
                 name=name,
                 topic_id="" if topic.topic_id is None else topic_id.from_base64(str(topic.topic_id)),
                 partitions=MappingProxyType(
-                    {part.id: (-1 if part.leader is None else part.leader.id, -1) for part in topic.partitions}
+                    unique(
+                        ((part.id, (-1 if part.leader is None else part.leader.id, -1)) for part in topic.partitions),
+                        "partition",
+                        f" of topic {name}",
+                    )
                 ),
                 replication_factor=max((len(part.replicas) for part in topic.partitions), default=0),
                 internal=bool(topic.is_internal),

@@ -21,6 +21,14 @@ class ClusterDeniedError(PermanentError):
     """The principal lacks a permission. Names operation and resource."""
 
 
+class UnidentifiedTopicError(ClusterDeniedError):
+    """The cluster tells no id of a topic, or the same one of two: nobody can say which topic it is."""
+
+
+class ClusterAnswerError(ClusterTransientError):
+    """The answer contradicts itself: it names the same thing twice."""
+
+
 class UnknownTopicError(PermanentError):
     """The topic or partition does not exist."""
 

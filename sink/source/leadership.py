@@ -41,8 +41,8 @@ def take_view(assignment: Assignment, part: Partition, view: wire.TopicView, now
         return
     part.suspect_since = None
     if part.topic_id is None and view.topic_id is not None:
+        assignment.name(view.topic_id, part.tp.topic)
         part.topic_id = view.topic_id
-        assignment.names[view.topic_id] = part.tp.topic
     if part.missing:
         part.missing = False
         part.told.discard(FaultKind.UNKNOWN_TOPIC)

@@ -20,6 +20,8 @@ from kafka.protocol.metadata import MetadataRequest
 
 from sink.source.fetch_session import Plan
 from sink.source.fetched import TopicPartition
+from sink.source.topic_id import ZERO
+from sink.source.unique import unique
 
 _FetchTopic = FetchRequest.FetchTopic
 _ForgottenTopic = FetchRequest.ForgottenTopic
@@ -95,17 +97,21 @@ _METADATA_EPOCHS = 9
 
 
 def topic_views(response: Any) -> list[TopicView]:  # noqa: ANN401 - kafka-python has no types
-    """Read a metadata response."""
+    """Read a metadata response. Raises ClusterAnswerError if it names a partition twice."""
     reliable = response.API_VERSION >= _METADATA_EPOCHS
     return [
         TopicView(
             name=topic.name,
             error_code=topic.error_code,
-            topic_id=topic.topic_id,
-            partitions={
-                part.partition_index: (part.leader_id, part.leader_epoch if reliable else -1)
-                for part in topic.partitions
-            },
+            topic_id=None if topic.topic_id == ZERO else topic.topic_id,
+            partitions=unique(
+                (
+                    (part.partition_index, (part.leader_id, part.leader_epoch if reliable else -1))
+                    for part in topic.partitions
+                ),
+                "partition",
+                f" of topic {topic.name}",
+            ),
         )
         for topic in response.topics
     ]

@@ -4,4 +4,17 @@ from __future__ import annotations
 
 from planted.mistakes import Mistake
 
-MISTAKES: tuple[Mistake, ...] = ()
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake(
+        name="the zero UUID is taken for a topic id",
+        file="sink/source/topic_id.py",
+        old='    return "" if found == as_text(ZERO) else found\n',
+        new="    return found\n",
+    ),
+    Mistake(
+        name="two topics may have one id",
+        file="sink/source/topic_id.py",
+        old="        if len(names) > 1\n",
+        new="        if not names\n",
+    ),
+)

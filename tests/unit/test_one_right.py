@@ -85,7 +85,7 @@ class Client:
 
     def _topic(self, name: str) -> Any:
         part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[1])
-        return SimpleNamespace(name=name, topic_id=None, partitions=[part], is_internal=False)
+        return SimpleNamespace(name=name, topic_id=f"id-of-{name}", partitions=[part], is_internal=False)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_topic_that_may_not_be_described_is_named_beside_the_others(client: Cl
     assert "grant the principal Describe on topic audit" in found.denied[0].why
     assert [(line["topic"], line["log_level"]) for line in logs] == [("audit", "warning")]
     assert "no generation becomes complete" in logs[0]["event"]
-    assert cluster.topic_ids(["orders", "audit"]) == {"orders": ""}
+    assert cluster.topic_ids(["orders", "audit"]) == {"orders": "id-of-orders"}
     client.undescribed.clear()
     with capture_logs() as logs:
         found = cluster.guarded()
@@ -152,19 +152,19 @@ def test_a_topic_whose_configuration_is_denied_is_named_beside_the_others(client
 def test_a_topic_in_tiered_storage_is_not_read(client: Client) -> None:
     """Brokers answer with nothing where remote storage is slow. COMPLETE waits until it is excluded or not tiered."""
     cluster = guard(client)
-    assert cluster.topic_ids(["orders", "audit"]) == {"orders": "", "audit": ""}
+    assert cluster.topic_ids(["orders", "audit"]) == {"orders": "id-of-orders", "audit": "id-of-audit"}
     client.tiered.add("audit")
     found = cluster.guarded()
     assert names(found.topics) == ["orders"]
     assert [(one.name, one.topic) for one in found.denied] == [("audit", None)]
     assert "topic audit is in tiered storage (remote.storage.enable)" in str(found.trouble)
     assert "topics.exclude" in str(found.trouble)
-    assert cluster.topic_ids(["orders", "audit"]) == {"orders": ""}, "nothing more of it is committed"
+    assert cluster.topic_ids(["orders", "audit"]) == {"orders": "id-of-orders"}, "nothing more of it is committed"
     client.tiered.add("orders")
     assert [one.name for one in cluster.guarded().denied] == ["audit", "orders"]
     client.tiered.clear()
     assert (names(cluster.guarded().topics), cluster.guarded().denied) == (["audit", "orders"], ())
-    assert cluster.topic_ids(["audit"]) == {"audit": ""}
+    assert cluster.topic_ids(["audit"]) == {"audit": "id-of-audit"}
 
 
 @pytest.mark.parametrize("lack", ["undescribed", "unconfigured", "both"])
