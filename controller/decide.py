@@ -376,7 +376,9 @@ def _request(seen: Observation, policy: Policy, *, building: bool) -> Activation
     pause = in_force(seen.pause, seen.at)
     rests = seen.spoilt.rests(seen.at)
     for activation in seen.activations:
-        if (pause is not None and not _insists(activation, pause, seen, policy)) or (rests and not activation.by_person):
+        if pause is not None and not _insists(activation, pause, seen, policy):
+            continue
+        if rests and not activation.by_person:
             continue
         mine = activation.target == seen.me and activation.generation == seen.newest + 1
         if mine and (activation.by_person or not building):

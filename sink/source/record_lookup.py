@@ -15,6 +15,7 @@ from typing import Any, Final
 from backup_avro.chain import RecordHash
 from backup_avro.errors import DamagedError
 from sink.source import topic_id, wire
+from sink.source.error_codes import ErrorCode, name_of
 from sink.source.fetch_session import Ask, Plan
 from sink.source.fetched import Place, TopicPartition
 from sink.transcode.choice import best_transcoder
@@ -67,11 +68,11 @@ class Asked:
 
     def take(self, tp: TopicPartition, data: Any) -> str | None:  # noqa: ANN401 - kafka-python has no types
         """Take what a response says of a partition; return what went wrong, if it has to be asked again."""
-        if data.error_code == wire.OFFSET_OUT_OF_RANGE:
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self.found[tp] = None
             return None
-        if data.error_code != wire.NO_ERROR:
-            return wire.error_name(data.error_code)
+        if data.error_code != ErrorCode.NONE:
+            return name_of(data.error_code)
         records = memoryview(data.records or b"")
         head = _BATCH_HEAD.size
         if len(records) >= head and _BATCH_HEAD.unpack_from(records)[1] <= len(records) - head:
