@@ -299,6 +299,7 @@ def test_what_is_validated_can_be_opened(root: str) -> None:
         ("s3://bucket/prefix ", "begins or ends with a blank"),
         ("s3://bucket/a\\b", "has no valid prefix"),
         ("s3://ab.", "is not a bucket's name"),
+        ("file:///a\tb", "holds a control character"),
     ],
 )
 def test_what_can_not_be_opened_is_not_validated(root: str, told: str) -> None:
