@@ -30,6 +30,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from backup_avro.coordination import CoordinationMessage, Event, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError, TransientError
 from backup_avro.head import Head
+from backup_avro.integers import is_moment
 from backup_avro.signature import SignatureError, Signer, Trust
 from backup_avro.turn_request import check_request, sign_request
 from controller import losses
@@ -428,7 +429,7 @@ class CoordinationTopic:
 def appended_at(record: Message) -> int | None:
     """Return when the brokers had a record, ms by their clock; None if its timestamp is what its sender wrote."""
     kind, at = record.timestamp()
-    return at if kind == TIMESTAMP_LOG_APPEND_TIME else None
+    return at if kind == TIMESTAMP_LOG_APPEND_TIME and is_moment(at) else None
 
 
 def parse(message: Message) -> CoordinationMessage | None:

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from backup_avro.coordination import CoordinationMessage, decode, encode, message_key, parse_message_key
 from backup_avro.errors import DamagedError, PermanentError, TandemError
+from backup_avro.integers import is_moment
 from controller.coordination import appended_at, open_consumer, partition_of
 from sink.source import admin_errors, client_config
 from sink.source.cluster import ClusterAdmin
@@ -34,8 +35,8 @@ class NoTopicError(PermanentError):
 class Letter:
     """One record of the coordination topic: `message`, or in `trouble` why it is none.
 
-    `at` is the record's timestamp in ms, None if it has none, `appended_at` the same if it is the broker's own. `key`
-    is text for people, with escapes.
+    `at` is the record's timestamp in ms, None if it has none that is a time, `appended_at` the same if it is the
+    broker's own. `key` is text for people, with escapes.
     """
 
     partition: int
@@ -76,12 +77,17 @@ def open_letter(
     return Letter(
         partition=partition,
         offset=offset,
-        at=at,
+        at=_moment(at),
         key=shown,
         message=None if trouble is not None else message,
         trouble=trouble,
-        appended_at=appended_at,
+        appended_at=_moment(appended_at),
     )
+
+
+def _moment(at: int | None) -> int | None:
+    """Return a record's time, None if it is none: a producer writes any number."""
+    return None if at is None or not is_moment(at) else at
 
 
 class Mailbox:

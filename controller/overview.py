@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from backup_avro import coverage, moments, selection
@@ -16,7 +16,7 @@ from backup_avro.chain import Clearing, PartitionKey, iso
 from backup_avro.coordination import CoordinationMessage
 from backup_avro.fold import Generation
 from backup_avro.head import Head
-from backup_avro.integers import number_in
+from backup_avro.integers import FIRST_MOMENT, LAST_MOMENT, number_in
 from backup_avro.layout import pins_prefix
 from backup_avro.pause import Pause
 from backup_avro.release import released
@@ -26,6 +26,8 @@ from controller.verdict import Problem, chosen, paused, problems, progress, some
 from sink.chain.pins import Pin
 from sink.topics import tombstones_promised_s
 from sink.track import longest_gap_s
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class State(StrEnum):
@@ -222,8 +224,8 @@ def overview(seen: Sight) -> Overview:
 
 
 def moment(at: int) -> datetime:
-    """Return ms since the epoch as a time in UTC."""
-    return datetime.fromtimestamp(at / 1000, UTC)
+    """Return ms since the epoch as a time in UTC; the last there is for an interval that goes beyond it."""
+    return _EPOCH + timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))
 
 
 def state_of(generation: Generation) -> State:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from backup_avro.chain import GroupOffset, Topic, number_in, policies_in
+from backup_avro.chain import GroupOffset, Topic, number_setting, policies_in
 from sink.source.unique import unique
 
 DELETE_RETENTION = "delete.retention.ms"
@@ -115,5 +115,5 @@ def tombstones_promised_s(config: Mapping[str, str]) -> float | None:
     """
     if "compact" not in policies_in(config, unsaid="compact"):
         return None
-    promised = number_in(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
+    promised = number_setting(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)
     return max(0, promised) / 1000

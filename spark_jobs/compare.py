@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from backup_avro.chain import PartitionKey, Topic, number_in
+from backup_avro.chain import PartitionKey, Topic, number_setting
 from backup_avro.coverage import common_offset
 from backup_avro.errors import ConfigError, RefusedError, TandemError, TransientError
 from backup_avro.fold import Generation
@@ -250,7 +250,7 @@ def _let_go(state: Generation, key: PartitionKey) -> int:
 
 
 def _delete_retention_ms(topic: Topic) -> int:
-    return number_in(topic.config, _DELETE_RETENTION, unsaid=_DAY_MS, unclear=0)
+    return number_setting(topic.config, _DELETE_RETENTION, unsaid=_DAY_MS, unclear=0)
 
 
 def compare_topic(task: TopicTask) -> PartitionResult:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backup_avro.chain import Part, number_in
+from backup_avro.chain import Part, number_setting
 from backup_avro.selection import PartitionSelection
 
 _TIME: Final = "retention.ms"
@@ -77,8 +77,8 @@ def expiry(
     if "delete" not in config.get("cleanup.policy", "delete"):
         return Expiry()
     parts = [piece.part for item in partitions for piece in item.slices]
-    old = _too_old(parts, number_in(config, _TIME, unsaid=-1, unclear=-1), now)
-    most = number_in(config, _SIZE, unsaid=-1, unclear=-1)
+    old = _too_old(parts, number_setting(config, _TIME, unsaid=-1, unclear=-1), now)
+    most = number_setting(config, _SIZE, unsaid=-1, unclear=-1)
     beyond = _beyond(partitions, most, held or {}, repartitioned=repartitioned)
     return Expiry(
         surely=old.surely,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from backup_avro import layout
 from backup_avro.as_of import Known
-from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso, largest_of, number_in
+from backup_avro.chain import GroupOffset, PartitionKey, Topic, iso, largest_of, number_setting
 from backup_avro.errors import ConfigError, DamagedError, RefusedError
 from backup_avro.fold import Generation
 from backup_avro.selection import PartitionSelection, Selection, bounded
@@ -161,7 +161,7 @@ class TopicPlan:
         One record may be many times larger than the compressed batch it came in. Where it is not known how large the
         largest one is, all that fits a request is let in.
         """
-        recorded = number_in(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
         least = max(_REQUEST_LIMIT if self.largest is None else self.largest, _SMALLEST_BATCH) + _BATCH_OVERHEAD
         needed = min(least, _REQUEST_LIMIT)
         return {**LOADING, _MAX_MESSAGE_BYTES: str(max(recorded, needed))}
@@ -178,7 +178,7 @@ class TopicPlan:
 
     def batch_bytes(self, wanted: int) -> int:
         """Return the size of batches: at most `wanted`, and what the later config would let in again."""
-        recorded = number_in(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
+        recorded = number_setting(self.final_config, _MAX_MESSAGE_BYTES, unsaid=wanted, unclear=wanted)
         return max(min(wanted, recorded), _SMALLEST_BATCH)
 
     def compression(self, otherwise: Compression) -> Compression:
@@ -530,7 +530,7 @@ def shaped(
 def _appended(topic: TopicPlan, target: TargetTopic | None) -> TopicPlan:
     if target is None:
         return topic
-    largest = number_in(target.config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
+    largest = number_setting(target.config, _MAX_MESSAGE_BYTES, unsaid=_USUAL_LIMIT, unclear=_USUAL_LIMIT)
     return replace(topic, appended_to=target.config, held=held_of(target.starts, target.ends, largest=largest))
 
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from backup_avro.envelope import Envelope, Stretch
+from backup_avro.integers import number_in
 
 JsonObject = dict[str, Any]
 
@@ -206,18 +207,17 @@ def policies_in(config: Mapping[str, str], *, unsaid: str = "") -> frozenset[str
     return frozenset(name.strip() for name in config.get("cleanup.policy", unsaid).split(",") if name.strip())
 
 
-def number_in(config: Mapping[str, str], name: str, *, unsaid: int, unclear: int) -> int:
-    """Return a number of a topic's configuration; `unsaid` if it is not there, `unclear` if it is none.
+def number_setting(config: Mapping[str, str], name: str, *, unsaid: int, unclear: int) -> int:
+    """Return a number of a topic's configuration; `unsaid` if it is not there, `unclear` if it is none of 64 bits.
 
     Brokers check what they are given, but not all that speak their protocol do, and one topic must not end what is
     about many.
     """
-    try:
-        return int(config[name])
-    except KeyError:
+    text = config.get(name)
+    if text is None:
         return unsaid
-    except ValueError:
-        return unclear
+    found = number_in(text.removeprefix("-"))
+    return unclear if found is None else -found if text.startswith("-") else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

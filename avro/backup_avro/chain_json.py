@@ -43,7 +43,7 @@ from backup_avro.chain import (
 from backup_avro.compression import gunzip, gzip
 from backup_avro.envelope import Envelope
 from backup_avro.errors import DamagedError, NewerFormatError, OversizeError
-from backup_avro.integers import is_int64
+from backup_avro.integers import is_int64, is_moment
 from backup_avro.limits import ENTRY_JSON, SMALL, problem_of, problem_of_items
 
 VERSION = 1
@@ -373,6 +373,20 @@ class Fields:
             raise DamagedError(f"{self._where}: field {name} is not a {kind.__name__}")
         return value
 
+    def moment(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
+        """Return field `name`, ms since the epoch; `default` as in `take`. Refused is a time that can't be shown."""
+        value = self.take(name, int, default)
+        if value is not default and not is_moment(value):
+            raise DamagedError(f"{self._where}: field {name} is no time: {value}")
+        return value
+
+    def count(self, name: str, default: object = ...) -> Any:  # noqa: ANN401 (as `take`)
+        """Return field `name`, a whole number from 0 on; `default` as in `take`."""
+        value = self.take(name, int, default)
+        if value is not default and value < 0:
+            raise DamagedError(f"{self._where}: field {name} is negative: {value}")
+        return value
+
     def end(self) -> None:
         """Raise NewerFormatError if a field was not taken."""
         if self._left:
@@ -393,6 +407,11 @@ class Fields:
             document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise DamagedError(f"{where}: not valid JSON") from error
+        if b"\\ud" in data or b"\\uD" in data:  # canonical bytes have none of it, but as a backslash and what follows
+            try:
+                canonical(document)
+            except UnicodeEncodeError as error:
+                raise DamagedError(f"{where}: it holds half a character") from error
         fields = cls(document, where)
         version = fields.take("v", int)
         if version != VERSION:
@@ -406,7 +425,7 @@ def decode_claim(data: bytes, where: str) -> Claim:
     """Parse a claim. DamagedError names `where`."""
     fields = Fields.of_bytes(data, where)
     claim = Claim(
-        generation=fields.take("generation", int),
+        generation=fields.count("generation"),
         pair=fields.take("pair", str),
         instance=fields.take("instance", str),
         incarnation=fields.take("incarnation", str),
@@ -430,11 +449,11 @@ def decode_entry(data: bytes, where: str) -> Entry:
     horizon = fields.take("horizon", dict, None)
     entry = Entry(
         kind=Kind(kind_name),
-        seq=fields.take("seq", int),
+        seq=fields.count("seq"),
         prev_sha256=fields.take("prev_sha256", str),
         incarnation=fields.take("incarnation", str),
         at=_at(fields.take("at", str), where),
-        snapshot=fields.take("snapshot", int),
+        snapshot=fields.count("snapshot"),
         objects=tuple(load_object(item, where) for item in fields.take("objects", list, ())),
         replaced=tuple(_text(item, where) for item in fields.take("replaced", list, ())),
         deleted=tuple(_text(item, where) for item in fields.take("deleted", list, ())),
@@ -442,7 +461,7 @@ def decode_entry(data: bytes, where: str) -> Entry:
         since=fields.take("since", int, None),
         fence=fields.take("fence", bool, False),
         positions=load_positions(fields.take("positions", dict, {}), where),
-        head_at=fields.take("head_at", int, None),
+        head_at=fields.moment("head_at", None),
         skew=fields.take("skew", int, None),
         topics=tuple(load_topic(item, where) for item in fields.take("topics", list, ())),
         groups={
@@ -475,7 +494,7 @@ def load_object(document: object, where: str) -> StoredObject:
     item = StoredObject(
         key=fields.take("key", str),
         journal=fields.take("journal", bool),
-        bytes=fields.take("bytes", int),
+        bytes=fields.count("bytes"),
         sha256=fields.take("sha256", str),
         parts=tuple(_load_part(part, where) for part in fields.take("parts", list)),
         envelope=None if envelope is None else _load_envelope(envelope, where),
@@ -505,8 +524,8 @@ def _load_part(document: object, where: str) -> Part:
         key=PartitionKey(fields.take("topic_id", str), fields.take("partition", int)),
         first=fields.take("first", int),
         last=fields.take("last", int),
-        records=fields.take("records", int),
-        tombstones=fields.take("tombstones", int),
+        records=fields.count("records"),
+        tombstones=fields.count("tombstones"),
         min_timestamp=fields.take("min_timestamp", int),
         max_timestamp=fields.take("max_timestamp", int),
         start=fields.take("start", int),
@@ -559,14 +578,14 @@ def _load_position(document: object, where: str) -> Position:
         done=tuple(load_ints(item, 2, where) for item in inner.take("done", list)),  # type: ignore[misc]  # length checked
         open=tuple(load_ints(item, 3, where) for item in inner.take("open", list, ())),  # type: ignore[misc]  # as above
         void=load_ints(inner.take("void", list, ()), None, where),
-        done_at=inner.take("done_at", int, None),
+        done_at=inner.moment("done_at", None),
         epoch=inner.take("epoch", int, -1),
     )
     inner.end()
     position = Position(
         offset=fields.take("offset", int),
         epoch=fields.take("epoch", int),
-        head_at=fields.take("head_at", int),
+        head_at=fields.moment("head_at"),
         log_start=fields.take("log_start", int),
         base=base,
         skew=fields.take("skew", int, None),
@@ -656,7 +675,7 @@ def load_group(document: object, where: str) -> GroupOffset:
 
 def _load_mark(document: object, where: str) -> Mark:
     fields = Fields(document, f"{where}: mark")
-    mark = Mark(at=fields.take("at", int), offsets=load_offsets(fields.take("offsets", dict), where))
+    mark = Mark(at=fields.moment("at"), offsets=load_offsets(fields.take("offsets", dict), where))
     fields.end()
     return mark
 

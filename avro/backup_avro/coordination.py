@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from backup_avro.binary import BinaryReader
 from backup_avro.errors import DamagedError, PermanentError
+from backup_avro.integers import LAST_MOMENT
+from backup_avro.layout import LAST_GENERATION
 from backup_avro.varint import encode_long
 
 SCHEMA: Final[dict[str, Any]] = json.loads(
@@ -29,6 +31,7 @@ FINGERPRINT: Final = 0x5BFD_4067_EBE6_1592
 #: Most bytes of one message. Brokers take about a mebibyte by default.
 MESSAGE_LIMIT: Final = 1_000_000
 _KEY_LIMIT: Final = 1_000
+_MOST: Final = 2**63 - 1
 
 _MARKER: Final = b"\xc3\x01"
 _HEADER_SIZE: Final = 10
@@ -203,7 +206,26 @@ def _decode(reader: BinaryReader) -> CoordinationMessage:
         details={reader.text(): reader.text() for items in reader.blocks() for _ in range(items)},
     )
     reader.expect_end()
+    problem = _out_of_range(message)
+    if problem:
+        raise DamagedError(problem)
     return message
+
+
+def _out_of_range(message: CoordinationMessage) -> str | None:
+    """Say which number no instance of ours sends: whatever shows a message would have to live with it."""
+    if not 0 <= message.at <= LAST_MOMENT:
+        return f"at is no time: {message.at}"
+    for name, value, most in (
+        ("generation", message.generation, LAST_GENERATION),
+        ("chain_seq", message.chain_seq, _MOST),
+        ("lag_records", message.lag_records, _MOST),
+        *(("partition", position.partition, _MOST) for position in message.positions),
+        *(("offset", position.offset, _MOST) for position in message.positions),
+    ):
+        if value is not None and not 0 <= value <= most:
+            return f"{name} is out of range: {value}"
+    return None
 
 
 def _put_text(out: list[bytes], text: str) -> None:

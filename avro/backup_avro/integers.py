@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final, TypeGuard
 
 _MOST: Final = 2**63 - 1
+#: The first and the last moment that can be shown, in ms since the epoch: the years 1 and 9999.
+FIRST_MOMENT: Final = -62_135_596_800_000
+LAST_MOMENT: Final = 253_402_300_799_999
 _LONGEST: Final = len(str(_MOST))
 
 
@@ -22,3 +25,8 @@ def number_in(text: str, *, most: int = _MOST) -> int | None:
 def is_int64(value: object) -> TypeGuard[int]:
     """Whether a value of a JSON document is a whole number of 64 bits. JSON has larger ones; nothing of ours has."""
     return isinstance(value, int) and not isinstance(value, bool) and -_MOST - 1 <= value <= _MOST
+
+
+def is_moment(value: int) -> bool:
+    """Whether a number of ms since the epoch is a time that can be shown."""
+    return FIRST_MOMENT <= value <= LAST_MOMENT

@@ -35,7 +35,7 @@ from backup_avro.chain_json import (
     load_topic,
 )
 from backup_avro.errors import DamagedError
-from backup_avro.integers import is_int64
+from backup_avro.integers import is_int64, is_moment
 
 if TYPE_CHECKING:
     from backup_avro.fold import Generation
@@ -120,7 +120,7 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "opening": load_opening(fields.take("opening", dict), where),
         "positions": positions,
-        "heads": (0, fields.take("head_at", int)),
+        "heads": (0, fields.moment("head_at")),
         "topics": {
             topic.topic_id: topic for topic in (load_topic(item, where) for item in fields.take("topics", list))
         },
@@ -133,13 +133,15 @@ def load_state(document: JsonObject, where: str) -> dict[str, Any]:
         "taints": {taint.key: taint for taint in (load_taint(item, where) for item in fields.take("taints", list))},
         "moments": [_moment(item, where) for item in fields.take("moments", list)],
         "earlier_snapshot": fields.take("snapshot", int),
-        "fence": fields.take("fence", int, 0),
+        "fence": fields.count("fence", 0),
         "expired": _expired(expired, where) if expired else {},
         "through": load_offsets(fields.take(THROUGH, dict, {}), where),
     }
     fields.end()
     if completed is not None:
         found["completed_seq"], found["completed_at"] = load_ints(completed, 2, where)
+        if not is_moment(found["completed_at"]):
+            raise DamagedError(f"{where}: the time of COMPLETE is no time: {found['completed_at']}")
     if horizon is not None:
         swept = load_horizon(horizon, where)
         found["horizon_seq"], found["horizons"] = swept.seq, swept.offsets
@@ -170,7 +172,7 @@ def _expired(document: JsonObject, where: str) -> dict[PartitionKey, Expired]:
 
 def _moment(document: object, where: str) -> tuple[int, int, Kind]:
     match document:
-        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and kind in Kind.__members__:
+        case [seq, at, str(kind)] if is_int64(seq) and is_int64(at) and is_moment(at) and kind in Kind.__members__:
             return seq, at, Kind(kind)
         case _:
             raise DamagedError(f"{where}: {document!r} is no moment")

@@ -103,7 +103,10 @@ class Page:
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the page and its content type; `accept` is the request's header."""
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version that is none
+            encode, content_type = choose_encoder("")
         with self._lock:
             return encode(self._outer), content_type
 

@@ -171,9 +171,9 @@ def _parse(data: bytes, pin_id: str, where: str) -> Pin:
     said = fields.take("id", str, None)  # the first ones did not say
     pin = Pin(
         id=pin_id,
-        generation=fields.take("generation", int),
+        generation=fields.count("generation"),
         owner=fields.take("owner", str),
-        until=fields.take("until", int),
+        until=fields.moment("until"),
     )
     fields.end()
     if said not in {pin_id, None}:

@@ -29,7 +29,7 @@ from controller import goals, http
 from controller.cli import restore_options
 from controller.config import loading
 from controller.config.values import parse_duration, parse_size
-from fuzz import answers, corpus, given, hostile, sealed
+from fuzz import answers, corpus, given, hostile, sealed, shown
 from fuzz.surface import WHERE, Surface
 from sink.chain import pins
 from sink.chain.reader import ChainReader
@@ -380,6 +380,7 @@ _SIMPLE: Final = (
     Surface(name="data source options", twist=_twisted_options, read=parse_options),
     *sealed.SURFACES,
     *given.SURFACES,
+    *shown.SURFACES,
 )
 _BY_NAME: Final = {surface.name: surface for surface in _SIMPLE}
 _OPENED: Final[Mapping[str, Callable[[], Any]]] = {

@@ -31,6 +31,8 @@ from backup_avro import layout
 from backup_avro.chain import Entry
 from backup_avro.coordination import CoordinationMessage, Event
 from backup_avro.fold import Generation
+from backup_avro.signature import Signer
+from backup_avro.turn_request import sign_request
 from controller.mailbox import send
 from controller.sandbox.kafka import KafkaServer
 from controller.sandbox.s3 import REGION, S3Server
@@ -380,8 +382,8 @@ class Pair:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def activate(self, target: str, generation: int) -> None:
-        """Ask `target` to build `generation`, as a person would by `tandem failover`."""
+    def activate(self, target: str, generation: int, *, signer: Signer | None = None) -> None:
+        """Ask `target` to build `generation`, as a person would by `tandem failover`, who signs that with `signer`."""
         message = CoordinationMessage(
             event=Event.ACTIVATE,
             pair=self.name,
@@ -396,7 +398,7 @@ class Pair:
         )
         send(
             {"bootstrap.servers": self._bootstrap},
-            message,
+            message if signer is None else sign_request(message, signer),
             topic=self.settings["coordination"]["topic"],
             partitions=1,
             timeout_s=30.0,

@@ -96,6 +96,10 @@ def test_a_signed_pair_takes_turns_and_is_restored(
     a, b = keys.start(pair, "a"), keys.start(pair, "b")
     pair.wait("generation 1 is complete", lambda: pair.complete(1))
     pair.activate("b", 2)
+    pair.activate("b", 2, signer=keys.signers["stranger"])
+    pair.wait("unsigned requests are told of", lambda: b.said("a request for a turn counts for nothing", generation=2))
+    assert [g.number for g in pair.live()] == [1], "they count for nothing"
+    pair.activate("b", 2, signer=keys.signers["job"])
     pair.wait("generation 2 is complete", lambda: pair.complete(2))
     pair.wait("generation 1 is cleared", lambda: [g.number for g in pair.live()] == [2])
     log = consume(kafka.bootstrap, [topic])

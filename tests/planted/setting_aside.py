@@ -68,7 +68,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="what a setting is ends the backup of all topics",
         file="sink/topics.py",
-        old="number_in(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)",
+        old="number_setting(config, DELETE_RETENTION, unsaid=DEFAULT_DELETE_RETENTION_MS, unclear=0)",
         new="int(config.get(DELETE_RETENTION, DEFAULT_DELETE_RETENTION_MS))",
     ),
     Mistake(

@@ -48,6 +48,7 @@ from backup_avro.errors import DamagedError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 INT = st.integers(-1, 1 << 62)
+COUNT = st.integers(0, 1 << 62)
 AT = st.integers(0, 4_000_000_000_000)
 KEYS = st.builds(PartitionKey, TEXT, st.integers(0, 2**31 - 1))
 PAIRS = st.tuples(INT, INT)
@@ -85,8 +86,8 @@ PARTS = st.builds(
     key=KEYS,
     first=INT,
     last=INT,
-    records=INT,
-    tombstones=INT,
+    records=COUNT,
+    tombstones=COUNT,
     min_timestamp=INT,
     max_timestamp=INT,
     start=INT,
@@ -100,7 +101,7 @@ OBJECTS = st.builds(
     StoredObject,
     key=TEXT,
     journal=st.booleans(),
-    bytes=INT,
+    bytes=COUNT,
     sha256=TEXT,
     parts=st.lists(PARTS, max_size=3).map(tuple),
 )
@@ -122,11 +123,11 @@ JSON = st.recursive(
 ENTRIES = st.builds(
     Entry,
     kind=st.sampled_from(Kind),
-    seq=INT,
+    seq=COUNT,
     prev_sha256=TEXT,
     incarnation=TEXT,
     at=AT,
-    snapshot=INT,
+    snapshot=COUNT,
     objects=st.lists(OBJECTS, max_size=2).map(tuple),
     replaced=st.lists(TEXT, max_size=2).map(tuple),
     deleted=st.lists(TEXT, max_size=2).map(tuple),
@@ -147,7 +148,7 @@ ENTRIES = st.builds(
 )
 CLAIMS = st.builds(
     Claim,
-    generation=INT,
+    generation=COUNT,
     pair=TEXT,
     instance=TEXT,
     incarnation=TEXT,

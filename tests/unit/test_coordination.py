@@ -26,10 +26,12 @@ from backup_avro.coordination import (
     parse_message_key,
 )
 from backup_avro.errors import DamagedError
+from backup_avro.integers import LAST_MOMENT
+from backup_avro.layout import LAST_GENERATION
 from backup_avro.varint import encode_long
 
 PARSED = fastavro.parse_schema(SCHEMA)
-longs = st.integers(-(1 << 63), (1 << 63) - 1)
+longs = st.integers(0, (1 << 63) - 1)
 texts = st.text(max_size=12)
 names = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 messages = st.builds(
@@ -40,9 +42,9 @@ messages = st.builds(
     incarnation=texts,
     cluster_id=texts,
     request_id=texts,
-    at=longs,
+    at=st.integers(0, LAST_MOMENT),
     target=st.none() | texts,
-    generation=st.none() | longs,
+    generation=st.none() | st.integers(0, LAST_GENERATION),
     state=st.none() | texts,
     chain_seq=st.none() | longs,
     lag_records=st.none() | longs,
