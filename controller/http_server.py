@@ -23,7 +23,10 @@ from typing import Any, Final
 
 import structlog
 
+from sink.rates import RatedLog
+
 _LOG = structlog.get_logger()
+_RATED = RatedLog(_LOG)
 
 READ_S: Final = 5.0
 WRITE_S: Final = 10.0
@@ -133,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer = self.find(self.path.partition("?")[0])
         except Exception as error:  # noqa: BLE001 (a page that fails must not look like a process that is gone)
-            _LOG.exception("cannot answer over HTTP", path=self.path[:200], error=str(error))
+            _RATED.exception("cannot answer over HTTP", path=self.path[:200], error=str(error))
             answer = Answer(
                 body="this is a fault of tandem: its log says more\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
             )

@@ -56,6 +56,7 @@ from sink.chain.writer import ChainWriter, now_ms
 from sink.confirm import Loss
 from sink.encryption.key_ring import keys_of
 from sink.meters import NOBODY, Meters
+from sink.rates import TokenBucket
 from sink.record_keys import RecordKeys
 from sink.source.fetcher import RawFetcher
 from sink.survey import Surveyor
@@ -69,6 +70,8 @@ _HELD_IN_HEARTBEAT = 20
 _LEAVE_S = 3.0
 _ALIVE_WITHIN_S = 60.0
 _ABOUT_PAUSES = frozenset({Event.PAUSE, Event.RESUME})
+_HURRIES = 3
+"""Looks at the store that hints may ask for at once; one more a heartbeat, as it is looked at anyway."""
 _LOOK_AGAIN_S = 60.0
 """So often at most it is looked whether objects of a generation of mine are lost: that lists all of them."""
 _WORKERS = 5
@@ -149,6 +152,7 @@ class Instance:
         )
         self._topics: GuardedTopics | None = None
         self._hints: frozenset[str] = frozenset()
+        self._hurries = TokenBucket(_HURRIES, heartbeat_s)
         self._asking = Asking()
         self._heartbeat_mono = 0.0
         self._ticked = time.monotonic()
@@ -365,8 +369,13 @@ class Instance:
         latest = self._parts.bulletin.latest()
         hints = frozenset(m.request_id for (_, event), m in latest.items() if event in _ABOUT_PAUSES)
         if hints - self._hints:
-            self._watch.hurry()
+            self._hurry_for_a_hint()
         self._hints = hints
+
+    def _hurry_for_a_hint(self) -> None:
+        """Look at the store at once, unless strangers have had it looked at too often: it is looked at anyway."""
+        if self._hurries.take(time.monotonic()):
+            self._watch.hurry()
 
     def _mind_heads(self, view: StoreView) -> bool:
         """Tell of heads that one of the two has published and a later look at the store does not find.
@@ -394,7 +403,7 @@ class Instance:
                 "docs/signing.md",
             )
         if not self._heads.settled:
-            self._watch.hurry()
+            self._hurry_for_a_hint()
         return self._heads.settled
 
     def _mind_terms(self, view: StoreView) -> None:

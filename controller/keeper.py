@@ -24,10 +24,13 @@ from backup_avro.fold import ChainError, Generation
 from sink.chain import checkpoints, pins
 from sink.chain.writer import ChainWriter, HolderLostError, StoppedError, now_ms
 from sink.object_store.base import ObjectStore
+from sink.rates import TokenBucket
 
 _LOG = structlog.get_logger()
 _LOOK_S = 30.0
 _LOOK_WHILE_OPEN_S = 1.0
+_HINTS, _HINT_EVERY_S = 3, 10.0
+"""Messages for which all checkpoints are looked at at once, and how often for one more."""
 
 
 def failed(request: Request, *, at: int, by: str, reason: str) -> Outcome:
@@ -64,6 +67,7 @@ class Keeper:
         self._proven: set[tuple[str, int]] = set()
         self._looked_mono: float | None = None
         self._hints: frozenset[str] = frozenset()
+        self._hurries = TokenBucket(_HINTS, _HINT_EVERY_S)
         self._details: dict[str, str] = {}
         self.open: tuple[Request, ...] = ()
         self.held: dict[int, tuple[str, ...]] | None = None
@@ -71,7 +75,9 @@ class Keeper:
     def due(self, now_mono: float, hints: frozenset[str]) -> bool:
         """Whether it is time to look; `hints` are the ids of the CHECKPOINT messages that were heard."""
         interval_s = _LOOK_WHILE_OPEN_S if self.open else _LOOK_S
-        if hints == self._hints and self._looked_mono is not None and now_mono - self._looked_mono < interval_s:
+        rested = self._looked_mono is None or now_mono - self._looked_mono >= interval_s
+        # A hint that is left out now is seen again a second later.
+        if not rested and (hints == self._hints or not self._hurries.take(now_mono)):
             return False
         self._hints = hints
         self._looked_mono = now_mono

@@ -98,6 +98,7 @@ class ChainReader:
         self._refreshes = 0
         self._looked: dict[int, int] = {}
         self._origin: str | None = None
+        self._origin_due = 0
 
     @property
     def store(self) -> ObjectStore:
@@ -127,13 +128,16 @@ class ChainReader:
     def origin(self) -> str | None:
         """Return the SHA-256 of the pair's first claim, None without one that counts. It is read once.
 
-        A place has one, by whatever URL it is reached. Raises the store's errors.
+        One that does not count is looked at again as rarely as a damaged chain. A place has one, by whatever URL it is
+        reached. Raises the store's errors.
         """
-        if self._origin is None:
+        if self._origin is None and self._refreshes >= self._origin_due:
             try:
                 self._origin = sha256_hex(self._store.get(layout.claim_key(self._pair, 1)))
-            except (ObjectMissingError, DamagedError):  # of one that nobody has signed who should, nothing is told here
+            except ObjectMissingError:
                 return None
+            except DamagedError:  # of one that nobody has signed who should, nothing is told here
+                self._origin_due = self._refreshes + _LOOK_AGAIN
         return self._origin
 
     def refresh(self, *, tolerant: bool = False) -> list[Generation]:

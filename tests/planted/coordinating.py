@@ -53,4 +53,58 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        at = message.at if appended_at is None else min(message.at, appended_at)\n",
         new="        at = message.at\n",
     ),
+    Mistake(
+        name="a message may hold any number",
+        file="avro/backup_avro/coordination.py",
+        old="    problem = _out_of_range(message)\n    if problem:\n        raise DamagedError(problem)\n",
+        new="",
+    ),
+    Mistake(
+        name="a document may hold any time",
+        file="avro/backup_avro/chain_json.py",
+        old="        if value is not default and not is_moment(value):\n",
+        new="        if value is not default and not is_int64(value):\n",
+    ),
+    Mistake(
+        name="an interval after the last time there is can't be shown",
+        file="controller/overview.py",
+        old="timedelta(milliseconds=min(max(at, FIRST_MOMENT), LAST_MOMENT))",
+        new="timedelta(milliseconds=at)",
+    ),
+    Mistake(
+        name="each record of junk is a line in the log",
+        file="sink/rates.py",
+        old="            if not known.bucket.take(self._clock()):\n",
+        new="            if known.bucket is None:\n",
+    ),
+    Mistake(
+        name="each message wakes the instance",
+        file="controller/coordination.py",
+        old="        if self._wake is not None and wakes and self._wakes.take(now):\n",
+        new="        if self._wake is not None and wakes:\n",
+    ),
+    Mistake(
+        name="each hint has the store looked at",
+        file="controller/instance.py",
+        old="        if self._hurries.take(time.monotonic()):\n            self._watch.hurry()\n",
+        new="        self._watch.hurry()\n",
+    ),
+    Mistake(
+        name="each hint has all checkpoints looked at",
+        file="controller/keeper.py",
+        old="        if not rested and (hints == self._hints or not self._hurries.take(now_mono)):\n",
+        new="        if not rested and hints == self._hints:\n",
+    ),
+    Mistake(
+        name="a client's header ends the page of metrics",
+        file="controller/metrics/collector.py",
+        old="        except (TypeError, ValueError):  # a version that is none\n",
+        new="        except ValueError:  # a version that is none\n",
+    ),
+    Mistake(
+        name="a claim that does not count is read at each look",
+        file="sink/chain/reader.py",
+        old="                self._origin_due = self._refreshes + _LOOK_AGAIN\n",
+        new="                return None\n",
+    ),
 )

@@ -1,0 +1,160 @@
+"""Floods from outside: log lines, wake-ups and looks at the store have a rate, whatever comes."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from doubles import MemoryStore
+from structlog.testing import capture_logs
+
+from backup_avro import layout
+from backup_avro.coordination import CoordinationMessage, Event, encode, message_key
+from backup_avro.signature import Signer
+from controller import http
+from controller.coordination import Bulletin, CoordinationTopic, parse
+from controller.instance import Instance
+from controller.keeper import Keeper
+from sink.chain.reader import ChainReader
+from sink.object_store.settings import StoreSettings
+from sink.object_store.signed import SignedStore
+from sink.rates import LINES, TokenBucket
+
+ME = CoordinationMessage(
+    event=Event.PROGRESS, pair="p", instance="a", incarnation="i", cluster_id="c", request_id="r", at=1
+)
+
+
+class Record:
+    """A Kafka record."""
+
+    def __init__(self, key: bytes, value: bytes) -> None:
+        self._key, self._value = key, value
+
+    def key(self) -> bytes:
+        """Whatever was sent."""
+        return self._key
+
+    def value(self) -> bytes:
+        """Likewise."""
+        return self._value
+
+    def offset(self) -> int:
+        """Somewhere."""
+        return 7
+
+    def timestamp(self) -> tuple[int, int]:
+        """None."""
+        return 0, -1
+
+
+def record(**changes: Any) -> Any:
+    """A sound record of somebody."""
+    fields: dict[str, Any] = {name: getattr(ME, name) for name in ME.__slots__}
+    message = CoordinationMessage(**(fields | changes))
+    return Record(message_key(message), encode(message))
+
+
+class Counter:
+    """An event that counts how often it is set."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def set(self) -> None:
+        """Count."""
+        self.count += 1
+
+    def hurry(self) -> None:
+        """Count."""
+        self.count += 1
+
+
+@pytest.mark.parametrize("key", [b"junk", b"other/b/PROGRESS"])
+def test_junk_on_the_topic_is_a_few_lines(key: bytes) -> None:
+    """Twenty thousand records of it were once twenty thousand lines, and again at each start."""
+    junk: Any = Record(key, encode(ME) if key != b"junk" else b"junk")
+    with capture_logs() as lines:
+        assert all(parse(junk) is None for _ in range(20_000))
+    assert len(lines) == LINES
+
+
+def test_messages_wake_an_instance_at_a_rate() -> None:
+    """It looks every second anyway; a thousand messages once had it look a thousand times."""
+    bulletin = Bulletin(pair="p", me="a", peer="b", incarnation="i")
+    nothing: Any = None
+    topic = CoordinationTopic({}, topic="_c", replication_factor=1, admin=nothing, bulletin=bulletin, identity=ME)
+    wake: Any = Counter()
+    topic._wake = wake
+    for number in range(1000):
+        topic._take(record(instance="cli", event=Event.PAUSE, request_id=str(number)), live=True)
+        topic._take(record(instance="b", incarnation="2"), live=True)
+        topic._take(record(pair="other", event=Event.PAUSE), live=True)
+    assert 1 <= wake.count <= 12
+    assert bulletin.peer().heard_mono is not None, "a heartbeat is heard in a flood as well"
+
+
+def test_hints_have_the_store_looked_at_at_a_rate() -> None:
+    """Each PAUSE once had all chains, pauses and releases asked for: twenty times the requests."""
+    bulletin, watch, now = Bulletin(pair="p", me="a", peer="b", incarnation="i"), Counter(), 0.0
+    it: Any = SimpleNamespace(
+        _parts=SimpleNamespace(bulletin=bulletin), _watch=watch, _hints=frozenset(), _hurries=TokenBucket(3, 1e9)
+    )
+    it._hurry_for_a_hint = lambda: Instance._hurry_for_a_hint(it)
+    for number in range(500):
+        message = parse(record(instance=f"x{number}", event=Event.PAUSE, request_id=str(number)))
+        assert message is not None
+        bulletin.take(message, live=True, now_mono=now)
+        Instance._mind_hints(it)
+    assert watch.count == 3
+
+
+def test_checkpoint_hints_have_all_checkpoints_looked_at_at_a_rate() -> None:
+    """Between them they are looked at each half a minute; a hint that was left out is not forgotten."""
+    keeper = Keeper(MemoryStore(), pair="p", me="a", same_logs=lambda *_: True)
+    assert keeper.due(0.0, frozenset())
+    looked = [at for at in range(25) if keeper.due(at / 100, frozenset({str(at)}))]
+    assert looked == [0, 1, 2]
+    assert not keeper.due(9.0, frozenset({"24"}))
+    assert keeper.due(10.5, frozenset({"24"}))
+    assert not keeper.due(10.6, frozenset({"24"}))
+    assert keeper.due(41.0, frozenset({"24"}))
+
+
+def test_a_page_that_fails_is_a_few_tracebacks() -> None:
+    """A scraper asks every few seconds, a stranger a thousand times a second: 27 GB of log a day."""
+
+    def fails(_: str) -> tuple[bytes, str]:
+        raise TypeError("'>=' not supported between instances of 'str' and 'int'")
+
+    server = http.serve(("127.0.0.1", 0), lambda: http.starting("p", "a", "i"), {}, fails)
+    host, port = server.server_address[:2]
+    try:
+        with capture_logs() as lines:
+            for _ in range(30):
+                with pytest.raises(urllib.error.HTTPError, match="500"):
+                    urllib.request.urlopen(f"http://{host!s}:{port}/metrics", timeout=10)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert len([line for line in lines if line["event"] == "cannot answer over HTTP"]) == LINES
+
+
+def test_claims_that_do_not_count_cost_no_request_at_each_look() -> None:
+    """Both instances look every few seconds, for months; such a claim stays for ever."""
+    inner = MemoryStore()
+    for number in range(1, 30):
+        inner.put_if_absent(layout.claim_key("p", number), b"{}")
+    gets: list[str] = []
+    inner.before = lambda operation, key: gets.append(key) if operation == "get" else None  # type: ignore[func-returns-value]  # it fails never
+    settings = StoreSettings(trusted_keys=Signer.generate().public, require_signatures=True)
+    reader = ChainReader(SignedStore(inner, settings), "p")
+    for look in range(50):
+        reader.refresh(tolerant=True)
+        assert reader.origin() is None
+        if look == 0:
+            assert len(gets) == 30
+    assert len(gets) == 30
