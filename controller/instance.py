@@ -201,7 +201,7 @@ class Instance:
         self._mind_hints()
         view = self._watch.view
         # Before it takes a chain over, it knows whether that is still the one that was published.
-        known = view is not None and (self._mind_heads(view) or self._decided)
+        known = view is not None and self._knows_heads(view)
         if view is not None:
             self._mind_terms(view)
         if view is not None and self._may_decide() and known:
@@ -216,6 +216,14 @@ class Instance:
             self._mind_lost_objects(seen)
         if time.monotonic() - self._heartbeat_mono >= self._policy.heartbeat_s:
             self._heartbeat(view)
+
+    def _knows_heads(self, view: StoreView) -> bool:
+        """Whether it is known of what was published if it is lost, or was looked for as long as for any silent peer.
+
+        Nothing is decided by it, and whoever writes to the topic can name heads that never were, one after the other.
+        """
+        waited_s = time.monotonic() - self._started
+        return self._mind_heads(view) or self._decided or waited_s >= self._policy.liveness_timeout_s
 
     def _may_decide(self) -> bool:
         """Whether what was said on the coordination topic is known, or was waited for as long as for any silent peer.

@@ -107,4 +107,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="                self._origin_due = self._refreshes + _LOOK_AGAIN\n",
         new="                return None\n",
     ),
+    Mistake(
+        name="heads that never were keep an instance from its first decision",
+        file="controller/instance.py",
+        old="        return self._mind_heads(view) or self._decided or waited_s >= self._policy.liveness_timeout_s\n",
+        new="        return self._mind_heads(view) or self._decided\n",
+    ),
 )

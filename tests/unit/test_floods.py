@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -110,6 +111,20 @@ def test_hints_have_the_store_looked_at_at_a_rate() -> None:
         bulletin.take(message, live=True, now_mono=now)
         Instance._mind_hints(it)
     assert watch.count == 3
+
+
+def test_heads_that_never_were_hold_nobody_up() -> None:
+    """One at each look, under the peer's name, kept an instance from its first decision for 256 looks at the store."""
+    it: Any = SimpleNamespace(
+        _mind_heads=lambda _: False,
+        _decided=False,
+        _started=time.monotonic(),
+        _policy=SimpleNamespace(liveness_timeout_s=60),
+    )
+    view: Any = None
+    assert not Instance._knows_heads(it, view)
+    it._started -= 60
+    assert Instance._knows_heads(it, view)
 
 
 def test_checkpoint_hints_have_all_checkpoints_looked_at_at_a_rate() -> None:
