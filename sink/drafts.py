@@ -15,7 +15,7 @@ from sink.commit import Draft
 from sink.lanes import Board
 from sink.marks import Marks
 from sink.survey import Survey
-from sink.topics import ANY_GROUP, expires, tombstones_promised_s
+from sink.topics import ANY_GROUP, expires, own_config, tombstones_promised_s
 from sink.track import CONFIRM_CEILING_S, SHORTEST_RETENTION_S, Track, longest_gap_s, shorter_promise
 
 _HEAD_FRESH_MS = 10_000
@@ -77,6 +77,8 @@ class Drafter:
         Whoever goes on with the chain judges by what it says what was missed since, and what of a base was read.
         """
         before = self._topics.get(topic.topic_id)
+        if before is not None:
+            topic = replace(topic, config=own_config(topic.config, before.config))
         promised_s = tombstones_promised_s(topic.config)
         if before is None or shorter_promise(tombstones_promised_s(before.config), promised_s) == promised_s:
             self._longer.pop(topic.topic_id, None)

@@ -103,6 +103,31 @@ class Cluster(Protocol):
         ...
 
 
+_LONG_MAX = str(2**63 - 1)
+_HOLD = {"min.compaction.lag.ms": _LONG_MAX, "retention.ms": "-1", "retention.bytes": "-1"}
+HELD_KEYS = frozenset(
+    {
+        *_HOLD,
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.after.max.ms",
+    }
+)
+"""What `tandem restore --append` sets on a topic for as long as it adds to it, and puts back afterwards."""
+
+
+def own_config(config: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return what a topic's config is without the settings of a restore that adds to it; `known` is from before that.
+
+    Recorded as they are, they would be what a later restore sets for good: nothing is compacted or deleted any more.
+    """
+    if any(config.get(key) != value for key, value in _HOLD.items()):
+        return dict(config)
+    own = {key: value for key, value in config.items() if key not in HELD_KEYS}
+    return own | {key: known[key] for key in HELD_KEYS & known.keys()}
+
+
 def expires(config: Mapping[str, str]) -> bool:
     """Whether a topic's policy deletes records by age or size, so that the start of its log moves."""
     return "delete" in policies_in(config)

@@ -41,6 +41,7 @@ from spark_jobs.restore_charge import Charge
 from spark_jobs.restore_check import Checked, CheckTask, Expected, MapTask, Stretch
 from spark_jobs.restore_choice import Options
 from spark_jobs.restore_load import Loaded
+from spark_jobs.restore_loading_config import LoadingConfig, wanted_of
 from spark_jobs.restore_plan import RestorePlan, TargetTopic, TopicPlan
 from spark_jobs.restore_prepare import Prepared, check_consent, prepare
 from spark_jobs.restore_survey import Disorder, Stray, SurveyTask
@@ -424,8 +425,16 @@ class _Run:
         there = self._target.look(targets)
         for name, target in targets.items():
             restore_check.refuse_if_made_anew(name, target.topic_id, there[name].topic_id if name in there else None)
+        held = LoadingConfig(self._target, wanted_of(self._plan))
+        for name, note in held.set_again(self._charge.stand_by).items():
+            self._notes[name].append(note)
+        checked = self._read_back(loaded, there)
+        if all(item.same for item in checked):
+            held.refuse_if_changed()
+        return checked
+
+    def _read_back(self, loaded: Sequence[Loaded], targets: Mapping[str, TargetTopic]) -> list[Checked]:
         restore = self._id(targets)
-        targets = there
         put = _by_place(loaded)
         tasks = [
             CheckTask(

@@ -307,6 +307,20 @@ def test_the_recorded_config_comes_last(case: Case, topic_name: str) -> None:
     assert any("nonsense could not be set" in note for note in topic.notes)
 
 
+def test_a_config_that_somebody_sets_back_is_set_again(case: Case, topic_name: str) -> None:
+    """As a topic operator does: before the target is read back, and named with its key."""
+    _backup(case, topic_name)
+    target = f"{topic_name}.restored"
+    report = case.restore(
+        Options(naming=Naming(suffix=".restored")),
+        Do("verifying", lambda: case.admin.alter_config(target, {"cleanup.policy": "compact", "segment.ms": None})),
+    )
+    assert report.mismatches == ()
+    [topic] = report.topics
+    assert any("cleanup.policy = compact, segment.ms not set" in note for note in topic.notes)
+    assert "segment.ms" not in case.admin.config([target])[target]
+
+
 def test_the_loading_config_can_be_kept(case: Case, topic_name: str) -> None:
     """With keep_load_config nothing is compacted or deleted until somebody decides."""
     _backup(case, topic_name)

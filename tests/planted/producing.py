@@ -48,6 +48,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new="        if track.expires and track.frozen:\n",
     ),
     Mistake(
+        name="a config that somebody set back is not looked at before a restore hands over",
+        file="spark_jobs/restore_loading_config.py",
+        old="        changed = self._changed()\n        if changed:\n            what",
+        new="        changed: dict[str, dict[str, str | None]] = {}\n        if changed:\n            what",
+    ),
+    Mistake(
+        name="what a restore sets while it adds to a topic is recorded as its own config",
+        file="sink/drafts.py",
+        old="            topic = replace(topic, config=own_config(topic.config, before.config))\n",
+        new="            topic = replace(topic)\n",
+    ),
+    Mistake(
         name="a repair replaces the only copy of what a topic has lost",
         file="controller/cli/verify.py",
         old="        mends, why = False, only_copy(result)\n",

@@ -424,6 +424,18 @@ def test_a_policy_that_changes_is_heard_of(bench: Bench) -> None:
     bench.until(lambda _: track.expires)
 
 
+def test_the_config_of_a_restore_that_adds_to_a_topic_is_not_recorded(bench: Bench) -> None:
+    """The topic's own is, of before; what somebody changes meanwhile is recorded with it."""
+    own = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config=own)
+    bench.start()
+    bench.until(lambda state: [one.config for one in state.topics.values()] == [own])
+    lag = str(2**63 - 1)
+    held = own | {"retention.ms": "-1", "retention.bytes": "-1", "min.compaction.lag.ms": lag, "segment.ms": "7"}
+    bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config=held)
+    bench.until(lambda state: [one.config for one in state.topics.values()] == [own | {"segment.ms": "7"}])
+
+
 def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
     """Records of a topic that only compacts are gone before they were read: said before the commit that jumps over."""
     state = _overtaken(bench)
