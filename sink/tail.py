@@ -209,7 +209,8 @@ class TailLane:
             self._empty[tp] = _Empty(
                 end=fetched.end_offset, requested=fetched.requested_at, received=fetched.received_at
             )
-        track.log_start = max(track.log_start, fetched.log_start_offset)
+        if track.expires:  # else what was read stays: the policy does not delete it
+            track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
         if ended is not None:
@@ -284,12 +285,12 @@ class TailLane:
         where = {"topic": tp.topic, "partition": tp.partition, "why": why}
         if track.expires:
             # Nothing that can be restored is missing: restores leave out what lies below the log start of a position.
+            track.log_start = log_start
             _LOG.warning("records expired before they were read", **where)
         else:
             track.lost = why
             _LOG.error("records were deleted before they were read", **where)
         track.read(offset=log_start, epoch=-1)
-        track.log_start = log_start
         self._epoch_unknown.add(tp)
         self._source.seek(tp, log_start, track.epoch)
 

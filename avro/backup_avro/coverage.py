@@ -306,10 +306,11 @@ def clearing(
     for key in sorted(older.positions.keys() - already):
         verdicts = {cover(g, older, key) for g in newer}
         found_cut = older.cleared is not None and older.cleared.stays.get(key) == CUT_OFF_KEPT
-        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut
+        begins_later = _begins_later(older, key, newer)
+        lost = not guarded.has(key) or Cover.CUT_OFF in verdicts or found_cut or begins_later is not None
         # Nobody can ask any more whether the log that is gone had been cut.
         assumed = not guarded.has(key) and bool(_assumed(older, key, newer))
-        covered = Cover.COVERED in verdicts and not found_cut and not assumed
+        covered = Cover.COVERED in verdicts and not found_cut and not assumed and begins_later is None
         if covered or (lost and key in released):
             goes.append(key)
         elif found_cut:
@@ -318,11 +319,28 @@ def clearing(
             stays[key] = "the cluster no longer has it, or it is no longer guarded; its last backup is kept"
         elif Cover.CUT_OFF in verdicts:
             stays[key] = CUT_OFF_KEPT
+        elif begins_later is not None:
+            stays[key] = (
+                f"the log start moved to {begins_later} though the policy is compact alone; the records below are kept"
+            )
         else:
             return None
     if older.cleared is not None and set(goes) <= already:
         return None
     return Clearing(goes=tuple(sorted(goes)), stays=stays)
+
+
+def _begins_later(older: Generation, key: PartitionKey, newer: Iterable[Generation]) -> int | None:
+    """Return where the log begins in all that covers `key`, if that is above where it began in `older`; else None.
+
+    Only of a topic whose policy is compact alone, as `older` knows it: nothing moves the start of such a log.
+    """
+    topic = older.topics.get(key.topic_id)
+    if topic is None or topic.policies != {"compact"}:
+        return None
+    covering = [g for g in newer if key in g.positions and cover(g, older, key) is Cover.COVERED]
+    lowest = min((g.positions[key].log_start for g in covering), default=0)
+    return lowest if lowest > max(older.positions[key].log_start, 0) else None
 
 
 def relied_on(

@@ -60,6 +60,18 @@ MISTAKES: tuple[Mistake, ...] = (
         new="            topic = replace(topic)\n",
     ),
     Mistake(
+        name="what begins later stands for what a log lost that only compacts",
+        file="avro/backup_avro/coverage.py",
+        old="    return lowest if lowest > max(older.positions[key].log_start, 0) else None\n",
+        new="    return None\n",
+    ),
+    Mistake(
+        name="a restore leaves out what a log lost that only compacts",
+        file="sink/tail.py",
+        old="        if track.expires:  # else what was read stays: the policy does not delete it\n",
+        new="        if track.topic:\n",
+    ),
+    Mistake(
         name="a repair replaces the only copy of what a topic has lost",
         file="controller/cli/verify.py",
         old="        mends, why = False, only_copy(result)\n",

@@ -706,7 +706,7 @@ class World:
         if partitions and self._chance(plan.delete_records):
             partition = rng.choice(partitions)
             below = rng.randint(partition.start, partition.stable)
-            if not partition.leaderless:
+            if not partition.leaderless and self._deletes(partition):
                 partition.delete_below(below)
                 self.say(f"{partition.topic_id[-2:]}-{partition.number} starts at {partition.start}")
         if partitions and self._chance(plan.damage):
@@ -725,6 +725,11 @@ class World:
             for _ in range(rng.choice((0, len(lost), len(lost) + 6))):
                 self.values += 1
                 partition.append(rng.randrange(_KEYS), None if rng.random() < 0.3 else self.values)
+
+    def _deletes(self, partition: Partition) -> bool:
+        """Whether the policy is not compact alone: brokers refuse to delete records then."""
+        topics = self.cluster.topics.values()
+        return any(topic.topic_id == partition.topic_id and "delete" in topic.policies for topic in topics)
 
     def _spoil(self, partition: Partition) -> None:
         """A record can't be decoded for a while, or until it is compacted away."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from chains import Chain, complete_generation, grown, guarded, key, position, topic
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ from backup_avro.coverage import (
     unproven,
     unseen_cover,
 )
+from backup_avro.fold import Generation
 
 K, U = key(), key("u")
 ONE, BOTH = guarded(topic()), guarded(topic(), topic("u"))
@@ -329,6 +332,44 @@ def test_what_was_found_to_be_cut_off_stays_for_good() -> None:
     newer = complete_generation(2, {K: 20, U: 5}, instance="b", epoch=2, head_at=30).state
     assert clearing(chain.state, [newer], BOTH) == Clearing(goes=(U,), stays={K: CUT_OFF_KEPT})
     assert clearing(chain.state, [newer], BOTH, released=[K]) == Clearing(goes=(K, U), stays={})
+
+
+def _of_policy(chain: Chain, policy: str) -> Generation:
+    return replace(chain.state, topics={"t": replace(topic(), config={"cleanup.policy": policy})})
+
+
+@pytest.mark.parametrize(
+    ("policy", "starts", "stays"),
+    [
+        ("compact", (4,), True),
+        ("compact", (0,), False),
+        ("compact", (4, 0), False),  # one that is covered by what begins where it does itself
+        ("compact", (), False),
+        ("compact,delete", (4,), False),
+        ("delete", (4,), False),
+        ("", (4,), False),
+    ],
+)
+def test_what_begins_later_stands_for_nothing_that_only_compacts(
+    policy: str, starts: tuple[int, ...], *, stays: bool
+) -> None:
+    """Nothing moves the start of such a log: what lay below it is in the older copy alone, until it is released."""
+    older = _of_policy(complete_generation(1, {K: 10}).seal(), policy)
+    newer = [
+        _of_policy(complete_generation(2 + n, {K: 12}, instance="b", log_start=start), policy)
+        for n, start in enumerate(starts)
+    ]
+    found = clearing(older, newer, guarded(topic()))
+    if not starts:
+        assert found is None
+    elif stays:
+        why = "the log start moved to 4 though the policy is compact alone; the records below are kept"
+        assert found == Clearing(goes=(), stays={K: why})
+        assert clearing(older, newer, guarded(topic()), released=[K]) == Clearing(goes=(K,), stays={})
+    else:
+        assert found == Clearing(goes=(K,), stays={})
+    unknown = replace(older, topics={})
+    assert clearing(unknown, newer, guarded(topic())) == (Clearing(goes=(K,), stays={}) if starts else None)
 
 
 def test_nothing_is_cleared_twice() -> None:

@@ -436,11 +436,26 @@ def test_the_config_of_a_restore_that_adds_to_a_topic_is_not_recorded(bench: Ben
     bench.until(lambda state: [one.config for one in state.topics.values()] == [own | {"segment.ms": "7"}])
 
 
+@pytest.mark.parametrize(("policy", "start"), [("compact", 0), ("compact,delete", 2)])
+def test_a_log_start_that_moves_leaves_what_was_read(bench: Bench, policy: str, start: int) -> None:
+    """Where the policy does not delete it, and nobody can say so to a broker, it is not left out of restores."""
+    bench.cluster.topics["t"] = replace(bench.cluster.topics["t"], config={"cleanup.policy": policy})
+    bench.log.append(0, 1, 2)
+    bench.start()
+    bench.until(through(3))
+    bench.log.start = 2
+    bench.log.append(3)
+    state = bench.until(through(4))
+    assert not state.taints
+    assert state.positions[key()].log_start == start
+
+
 def test_a_log_start_beyond_the_tail_is_a_taint(bench: Bench) -> None:
     """Records of a topic that only compacts are gone before they were read: said before the commit that jumps over."""
     state = _overtaken(bench)
     assert state.taints[key()].offset == 2
     assert "log start moved to 20" in state.taints[key()].reason
+    assert state.positions[key()].log_start == 0, "what was read is not left out of a restore"
     kinds = [entry.kind for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
     positions = [entry.positions for entry, _ in ChainReader(bench.store, PAIR).entries(1, 1, state.seq)]
     jump = next(n for n, at in enumerate(positions) if key() in at and at[key()].offset >= 20)

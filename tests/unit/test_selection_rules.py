@@ -827,3 +827,11 @@ def test_growth_is_seen() -> None:
     after = select(states(chain))
     assert (only(before).end, only(after).end) == (5, 8)
     assert after.seq == before.seq + 1
+
+
+def test_what_is_kept_below_a_log_start_is_restored_from_its_generation_alone() -> None:
+    """Of all of them what any has of a log start counts; of one alone its own, in what is left of it as well."""
+    older = complete_generation(1, {K: 10, U: 5}).seal().clearing(stays=[K]).cleared()
+    newer = complete_generation(2, {K: 10}, log_start=4)
+    assert offsets(only(select(states(older, newer), number=1, merge=False))) == list(range(10))
+    assert offsets(only(select(states(older, newer)))) == list(range(4, 10))
