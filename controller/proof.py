@@ -96,9 +96,7 @@ class Prover:
         names = {key: TopicPartition(state.topics[key.topic_id].name, key.partition) for key in known}
         if not names:
             return {}
-        wanted = {
-            tp: contents.Read(topic_id=key.topic_id, hashes=state.positions[key].hashes) for key, tp in names.items()
-        }
+        wanted = {tp: contents.Read.of(key, state.positions[key]) for key, tp in names.items()}
         source = self._open_source()
         try:
             found = contents.compare(source, wanted, self._record_keys)

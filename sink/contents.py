@@ -10,38 +10,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from backup_avro.chain import RecordHash
+from backup_avro.chain import PartitionKey, Position, RecordHash
 from sink.lanes import Source
 from sink.record_keys import PLAIN, RecordKeys
 from sink.source.fetched import Place, TopicPartition
+from sink.source.lineage import holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What is known of the records that were read of a partition of one life of a topic: hashes, ascending."""
+    """How far a partition of one life of a topic was read, in which leader epoch, and hashes of what was, ascending."""
 
     topic_id: str
+    offset: int
+    epoch: int
     hashes: tuple[RecordHash, ...]
+
+    @classmethod
+    def of(cls, key: PartitionKey, position: Position) -> Self:
+        """Return what a chain says of a partition."""
+        return cls(topic_id=key.topic_id, offset=position.offset, epoch=position.epoch, hashes=position.hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
     """The log has another record at `offset` than the one that was read.
 
-    What was read below `cut_at` is still there, as far as is known; -1 if that is known of no record.
+    What was read below `cut_at` is still there, as far as is known; -1 if that is known of no record. `elected`: the
+    epochs of the log tell the place, because an unclean election cut it there.
     """
 
     offset: int
     cut_at: int
+    elected: bool = False
 
     @property
     def reason(self) -> str:
         """The event in words, for a taint."""
         kept = f"from {self.cut_at} on" if self.cut_at >= 0 else "from an unknown offset on"
+        how = "an unclean election cut it" if self.elected else "its brokers were put back to an older state"
         return (
-            f"the log has another record at offset {self.offset} than the one that was read: its brokers were put back "
-            f"to an older state {kept}, and it was written again"
+            f"the log has another record at offset {self.offset} than the one that was read: {how} {kept}, and it was "
+            "written again"
         )
 
 
@@ -70,4 +82,18 @@ def compare(
                     found[tp] = Rewritten(offset=differing[tp], cut_at=one.offset + 1 if same else -1)
                 elif tp in there:
                     found[tp] = None
-    return found
+    return found | _elected(source, wanted, {tp: one for tp, one in found.items() if one is not None})
+
+
+def _elected(
+    source: Source, wanted: Mapping[TopicPartition, Read], found: Mapping[TopicPartition, Rewritten]
+) -> dict[TopicPartition, Rewritten]:
+    """Return those of `found` of which the epochs tell the place, if no record that differs lies below it (KIP-320)."""
+    asked = {tp: wanted[tp].epoch for tp in found if wanted[tp].epoch >= 0}
+    ends = source.epoch_ends(asked) if asked else {}
+    return {
+        tp: Rewritten(offset=found[tp].offset, cut_at=end, elected=True)
+        for tp, (epoch, end) in ends.items()
+        if not holds(epoch, end, of_epoch=asked[tp], offset=wanted[tp].offset)
+        and found[tp].cut_at <= end <= found[tp].offset
+    }

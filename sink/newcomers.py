@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from backup_avro.chain import PartitionKey, Position, RecordHash, Topic
 from backup_avro.errors import TransientError
-from sink import clock, contents
-from sink.contents import Rewritten
+from sink import clock
 from sink.lanes import Source
 from sink.record_keys import PLAIN, RecordKeys
 from sink.scarcity import scarcity
@@ -31,14 +30,12 @@ _NAMED = 5
 class Newcomer:
     """A partition that can be read now. `asked` is when its bounds were asked for, in seconds by `sink.clock`.
 
-    `rewritten` says that the log is not the one that was read before. `hashes` is of a record below where reading
-    begins, for a partition of which none was known.
+    `hashes` is of a record below where reading begins, for a partition of which the chain knows none.
     """
 
     topic: Topic
     bounds: LogBounds
     asked: float
-    rewritten: Rewritten | None = None
     hashes: tuple[RecordHash, ...] = ()
 
 
@@ -50,7 +47,6 @@ class _Look:
     asked: float
     found: Mapping[TopicPartition, LogBounds] = field(default_factory=dict)
     missing: Mapping[TopicPartition, str] = field(default_factory=dict)
-    rewritten: Mapping[TopicPartition, Rewritten | None] = field(default_factory=dict)
     hashes: Mapping[TopicPartition, tuple[RecordHash, ...]] = field(default_factory=dict)
     error: Exception | None = None
 
@@ -59,7 +55,7 @@ class Newcomers:
     """Finds out about partitions over a connection of its own for each look-up; one look-up at a time.
 
     What is new is asked about at once, what nobody answered for again after a rest. For the pipeline's thread.
-    `recorded` returns the position of a partition that was read before, for any thread: its log is compared with that.
+    `recorded` returns the position of a partition that was read before, for any thread.
     """
 
     def __init__(
@@ -133,28 +129,26 @@ class Newcomers:
             try:
                 look.asked = clock.now()
                 look.found, look.missing = source.bounds(list(look.topics))
-                self._compare(look, source)
+                self._know_again(look, source)
             finally:
                 source.close()
         except Exception as error:  # noqa: BLE001 (raised again in the pipeline's thread)
             look.error = error
         self._done.append(look)
 
-    def _compare(self, look: _Look, source: Source) -> None:
-        """Compare the logs with what was read of them, and note a record of those of which none is known."""
-        wanted, unknown = {}, {}
+    def _know_again(self, look: _Look, source: Source) -> None:
+        """Note a record of each log of which the chain knows none."""
+        places = {}
         for tp, bounds in look.found.items():
             key = PartitionKey(look.topics[tp].topic_id, tp.partition)
             before = self._recorded(key)
-            if before is not None and before.hashes:
-                wanted[tp] = contents.Read(topic_id=key.topic_id, hashes=before.hashes)
-            elif (end := bounds.end if before is None else before.offset) > 0:
-                unknown[tp] = Place(key.topic_id, end - 1)
-        look.rewritten = contents.compare(source, wanted, self._record_keys)
-        newest = source.record_hashes(unknown) if unknown else {}
+            end = bounds.end if before is None else before.offset
+            if end > 0 and not (before is not None and before.hashes):
+                places[tp] = Place(key.topic_id, end - 1)
+        newest = source.record_hashes(places) if places else {}
         kept = {tp: self._record_keys.of(one) for tp, one in newest.items()}
-        look.hashes = {tp: () if one is None else (one,) for tp, one in kept.items()}
-        silent = (wanted.keys() - look.rewritten.keys()) | (unknown.keys() - look.hashes.keys())
+        look.hashes = {tp: (one,) for tp, one in kept.items() if one is not None}
+        silent = places.keys() - newest.keys()
         look.missing = {**look.missing, **dict.fromkeys(silent, "no leader tells what its log holds")}
         look.found = {tp: bounds for tp, bounds in look.found.items() if tp not in silent}
 
@@ -177,7 +171,6 @@ class Newcomers:
                 topic=self._wanted.pop(tp),
                 bounds=bounds,
                 asked=look.asked,
-                rewritten=look.rewritten.get(tp),
                 hashes=look.hashes.get(tp, ()),
             )
             for tp, bounds in look.found.items()

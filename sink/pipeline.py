@@ -540,7 +540,7 @@ class Pipeline:
         for tp, newcomer in self._newcomers.step(clock.now()).items():
             track = self._track(tp, newcomer)
             self._board.tracks[tp] = track
-            tail.add(tp, track, rewritten=newcomer.rewritten)
+            tail.add(tp, track)
             if not track.scan.base.complete:
                 base.add(tp)
         trouble = self._newcomers.trouble

@@ -9,7 +9,6 @@ import structlog
 
 from backup_avro.errors import DamagedError, TransientError
 from sink import clock, contents
-from sink.contents import Rewritten
 from sink.held import Held, HeldBack
 from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
 from sink.leftovers import Leftovers
@@ -49,7 +48,7 @@ class TailLane:
         self._empty: dict[TopicPartition, _Empty] = {}
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
-        self._doubtful: set[TopicPartition] = set()
+        self._doubtful: dict[TopicPartition, bool] = {}
         self._compare_at = 0.0
         self.moved: list[tuple[TopicPartition, int, int]] = []
 
@@ -57,13 +56,13 @@ class TailLane:
         """Return the partitions that an open transaction holds back for too long; for any thread."""
         return self._held.told()
 
-    def add(self, tp: TopicPartition, track: Track, *, rewritten: Rewritten | None = None) -> None:
-        """Begin to read a partition where its track stands, unless its log was `rewritten` below that.
+    def add(self, tp: TopicPartition, track: Track) -> None:
+        """Begin to read a partition where its track stands, once its log is known to be the one that was read before.
 
         Its leader may have moved since it was asked for, and back: who reads a base elsewhere learns of it from here.
         """
-        if rewritten is not None:
-            self._freeze(track, rewritten.reason, cut_at=rewritten.cut_at)
+        if track.recorded is not None:
+            self._doubt(tp, track)
         base = track.scan.base
         led_by = None if base.complete or base.leader < 0 else (base.leader, base.epoch)
         self._source.assign(tp, track.offset, track.epoch, topic_id=track.key.topic_id, led_by=led_by)
@@ -74,7 +73,7 @@ class TailLane:
         self._retry_at.pop(tp, None)
         self._empty.pop(tp, None)
         self._epoch_unknown.discard(tp)
-        self._doubtful.discard(tp)
+        self._doubtful.pop(tp, None)
         self._held.forget(tp)
         self._leftovers.forget(tp)
         for subject in (_held(tp), reading(tp, tail=True)):
@@ -97,11 +96,14 @@ class TailLane:
                 continue
             if isinstance(event, FetchFault):
                 self._fault(event, tp, track)
-            elif event.fetch_offset == track.offset and tp not in self._doubtful:
-                if self._leftovers.leaves(event):
-                    self._source.seek(tp, track.offset, track.epoch)
-                else:
-                    self._read(event, tp, track)
+            elif event.fetch_offset != track.offset:
+                continue
+            elif tp in self._doubtful:
+                self._doubtful[tp] = True
+            elif self._leftovers.leaves(event):
+                self._source.seek(tp, track.offset, track.epoch)
+            else:
+                self._read(event, tp, track)
         if self._trouble_since is not None:
             self._look_whether_over(self._trouble_since)
         for tp, held in self._held.due(clock.now()):
@@ -121,7 +123,9 @@ class TailLane:
         tracks = self._board.tracks
         for tp, offset in event.partitions.items():
             track = tracks.get(tp)
-            if track is not None and not track.frozen and tp not in self._retry_at and tp not in self._doubtful:
+            if tp in self._doubtful:
+                self._doubtful[tp] = True
+            elif track is not None and not track.frozen and tp not in self._retry_at:
                 if offset > track.offset or (offset == track.offset and tp in self._epoch_unknown):
                     self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
@@ -131,10 +135,11 @@ class TailLane:
     def _doubt(self, tp: TopicPartition, track: Track) -> None:
         """Believe nothing that comes of a log before it is known to be the one that was read so far.
 
-        What was said of its end before is not believed either.
+        What was said of its end before is not believed either. It is compared once its leader has answered a fetch:
+        that shows that the log does not end below the position, where a record that is missing would prove nothing.
         """
         if track.hashes:
-            self._doubtful.add(tp)
+            self._doubtful[tp] = False
             self._empty.pop(tp, None)
 
     def _compare(self) -> None:
@@ -143,14 +148,12 @@ class TailLane:
         The volumes of brokers may have been put back to a snapshot, and other records written since, with the offsets
         and the epochs that were used before.
         """
-        if not self._doubtful or clock.now() < self._compare_at:
+        if clock.now() < self._compare_at:
             return
-        tracks = {tp: self._board.tracks[tp] for tp in self._doubtful}
-        wanted = {
-            tp: contents.Read(topic_id=track.key.topic_id, hashes=track.hashes)
-            for tp, track in tracks.items()
-            if not track.frozen
-        }
+        tracks = {tp: self._board.tracks[tp] for tp, answered in self._doubtful.items() if answered}
+        wanted = {tp: contents.Read.of(track.key, track.position()) for tp, track in tracks.items() if not track.frozen}
+        if not wanted:
+            return
         try:
             found = contents.compare(self._source, wanted, self._board.record_keys)
         except TransientError as error:
@@ -158,12 +161,12 @@ class TailLane:
             _LOG.warning("cannot compare logs with what was read, trying again", error=str(error))
             return
         for tp, rewritten in found.items():
+            del self._doubtful[tp]
             if rewritten is None:
                 self._source.seek(tp, tracks[tp].offset, tracks[tp].epoch)
             else:
                 self._freeze(tracks[tp], rewritten.reason, cut_at=rewritten.cut_at)
-        self._doubtful = wanted.keys() - found.keys()
-        self._compare_at = clock.now() + _COMPARE_RETRY_S if self._doubtful else 0.0
+        self._compare_at = clock.now() + _COMPARE_RETRY_S if len(found) < len(wanted) else 0.0
 
     def _skip(self) -> None:
         """Go on to ends below which nothing is left to read: it was compacted away, with the epochs of its batches.

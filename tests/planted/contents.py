@@ -8,12 +8,18 @@ from planted.mistakes import Mistake
 MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: a log is not compared when reading begins",
-        file="sink/newcomers.py",
-        old="        look.rewritten = contents.compare(source, wanted, self._record_keys)\n",
-        new="        look.rewritten = dict.fromkeys(wanted)\n",
+        file="sink/tail.py",
+        old="        if track.recorded is not None:\n",
+        new="        if track.recorded is not None and track.offset < 0:\n",
     ),
     Mistake(
         name="contents: a log is not compared when its broker was away",
+        file="sink/tail.py",
+        old="            case FaultKind.LEADER_LOST:\n                self._doubt(tp, track)\n",
+        new="            case FaultKind.LEADER_LOST:\n                pass\n",
+    ),
+    Mistake(
+        name="contents: the comparison is skipped",
         file="sink/tail.py",
         old="            found = contents.compare(self._source, wanted, self._board.record_keys)\n",
         new="            found = dict.fromkeys(wanted)\n",
@@ -21,8 +27,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="contents: what comes before the comparison is believed",
         file="sink/tail.py",
-        old="            elif event.fetch_offset == track.offset and tp not in self._doubtful:\n",
-        new="            elif event.fetch_offset == track.offset:\n",
+        old="            elif tp in self._doubtful:\n                self._doubtful[tp] = True\n            elif self._leftovers",
+        new="            elif self._leftovers",
     ),
     Mistake(
         name="contents: sealed without a comparison",

@@ -419,7 +419,9 @@ class Judge:
     def _swept(self, record: Record, key: PartitionKey, state: Generation, held: list[Record]) -> bool:
         """Whether a generation of the history that was cut off has let a tombstone go, after all that it deletes."""
         epoch = state.positions[key].epoch
-        _, end = self.cluster.partitions[key.topic_id, key.partition].end_of_epoch(epoch)
+        _, end = self._log(key).end_of_epoch(epoch)
+        if (state.number, key) in self._former:
+            end = min(end, *self._log(key).set_back_to)
         return (
             record.value is None
             and end <= record.offset < state.horizons.get(key, 0)

@@ -82,6 +82,8 @@ class Partition:
     """How often its brokers were started with other volumes. A reader sees no more of it than an ended connection."""
     set_back_to: list[int] = field(default_factory=list)
     """Where the log ended on the volumes that were put back, newest last."""
+    former_end: int = 0
+    """Below this, records have taken the offsets of others. They are told apart by values: there are no timestamps."""
 
     @property
     def told(self) -> int:
@@ -136,7 +138,8 @@ class Partition:
         """Do a part of a cleaning pass of one replica: begin one, or go on with one."""
         replica = self.replicas[number]
         if replica.passing is None:
-            upto = rng.randint(self.start, self.told)
+            # Nothing is cleaned in the segment that is written to: what volumes were put back to begins one.
+            upto = min([rng.randint(self.start, self.told), *self.set_back_to])
             newest: dict[int, int] = {}
             for offset, record in replica.records.items():
                 if offset < upto and not record.control and record.txn not in self.aborted:
@@ -241,6 +244,7 @@ class Partition:
         if not lost:
             return []
         self.lineages.append([record for record in self.lineages[-1] if record.offset < at])
+        self.former_end = max(self.former_end, self.end)
         self.end, self.known = at, None
         self.let_go = {offset for offset in self.let_go if offset < at}
         for replica in self.replicas.values():

@@ -499,7 +499,7 @@ class World:
 
     def _write(self, partition: Partition, txn: int = 0) -> None:
         self.values += 1
-        value = None if self.random.random() < 0.3 else self.values
+        value = None if self.random.random() < 0.3 and partition.end >= partition.former_end else self.values
         partition.append(self.random.randrange(_KEYS), value, txn=txn)
 
     def _traffic(self) -> None:
@@ -724,7 +724,7 @@ class World:
             self.judge.cut(partition, lost)
             for _ in range(rng.choice((0, len(lost), len(lost) + 6))):
                 self.values += 1
-                partition.append(rng.randrange(_KEYS), None if rng.random() < 0.3 else self.values)
+                partition.append(rng.randrange(_KEYS), self.values)
 
     def _deletes(self, partition: Partition) -> bool:
         """Whether the policy is not compact alone: brokers refuse to delete records then."""

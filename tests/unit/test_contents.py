@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -144,13 +144,9 @@ def test_a_log_that_was_not_read_so_far_gets_a_hash_at_once(bench: Bench) -> Non
     assert state.positions[key()].hashes == (bench.log.hashes[4],)
 
 
-def test_a_partition_waits_until_its_log_was_compared(bench: Bench) -> None:
+def test_a_partition_waits_until_its_log_is_known(bench: Bench) -> None:
     """Its leader told the bounds, and then no more."""
-    read_twice(bench)
-    bench.started[0].drain()
-    assert bench.started[0].join(5.0)
     opened = bench.log.open
-    bench.log.sources.clear()
     mute = [True]
 
     def silent() -> ScriptedSource:
@@ -159,15 +155,30 @@ def test_a_partition_waits_until_its_log_was_compared(bench: Bench) -> None:
         source.record_hashes = lambda places: {} if mute[0] else ask(places)  # type: ignore[method-assign]
         return source
 
-    bench.log.open = silent  # type: ignore[method-assign]
-    again = bench.again()
+    bench.log.open = silent  # type: ignore[method-assign]  # the brokers of this test
+    bench.log.append(*range(5))
+    it = bench.start()
     deadline = time.monotonic() + 5
-    while not again.report().trouble and time.monotonic() < deadline:
+    while not it.report().trouble and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert "no leader tells what its log holds" in again.report().trouble[0]
+    assert "no leader tells what its log holds" in it.report().trouble[0]
     mute[0] = False
-    bench.log.append(70)
-    bench.until(through(71))
+    bench.until(through(5))
+
+
+def test_a_log_that_ends_below_the_position_is_not_compared(bench: Bench) -> None:
+    """What is missing there proves nothing. The leader answers the next fetch that the position is outside its log."""
+    read_twice(bench)
+    asked = []
+    tail = bench.log.sources[0]
+    tail.record_hashes = lambda places: asked.append(places) or {}  # type: ignore[func-returns-value, method-assign]
+    out = {"log_start": 0, "log_end": 67}
+    with bench.log.lock:
+        bench.log.faults.append(fault(FaultKind.LEADER_LOST))
+        bench.log.faults.append(replace(fault(FaultKind.OUT_OF_RANGE), **out))
+    state = bench.until(lambda state: key() in state.taints)
+    assert state.taints[key()].cut_at == 67
+    assert not asked
 
 
 # --- the comparison ---------------------------------------------------------------------------------------------------
@@ -180,10 +191,10 @@ def hashes(*offsets: int, letter: str = "a") -> tuple[RecordHash, ...]:
 
 def compared(there: Iterable[RecordHash], *known: int, gone: bool = False) -> Rewritten | None:
     """Compare a log that has these records with the known offsets."""
-    source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
     if gone:
         source.leader[T0] = -1
-    return contents.compare(source, {T0: Read(topic_id="t", hashes=hashes(*known))})[T0]
+    return contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(*known))})[T0]
 
 
 def test_what_a_comparison_shows() -> None:
@@ -203,19 +214,44 @@ def test_what_a_comparison_shows() -> None:
 def test_another_record_below_proves_nothing() -> None:
     """A leader tells the last record of the batch that is left: it is another offset."""
     source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {9: RecordHash(7, "b" * 12)}})
-    assert contents.compare(source, {T0: Read(topic_id="t", hashes=hashes(9))}) == {T0: None}
+    assert contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(9))}) == {T0: None}
 
 
 def test_who_has_no_leader_is_left_out() -> None:
     """Unless it was seen to be rewritten before its leader went."""
     with pytest.raises(KeyError):
         compared(hashes(9), 9, gone=True)
-    source = ScriptedSource(ends={}, answer=lambda _: [])
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [])
     answers = [{T0: hashes(9, letter="b")[0]}, {}]
     source.record_hashes = lambda _: answers.pop(0)  # type: ignore[method-assign]
-    assert contents.compare(source, {T0: Read(topic_id="t", hashes=hashes(3, 9))}) == {
+    assert contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}) == {
         T0: Rewritten(offset=9, cut_at=-1)
     }
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut_at"),
+    [
+        pytest.param((3, 7), 7, id="the epoch of the position ends there"),
+        pytest.param((2, 4), 4, id="an earlier epoch ends there"),
+        pytest.param((3, 10), -1, id="the epochs say that nothing was cut"),
+        pytest.param((3, 3), -1, id="epochs were used again: below that is what was read"),
+        pytest.param((-1, -1), -1, id="nothing of the kind is known"),
+    ],
+)
+def test_where_an_election_cut_a_log_the_epochs_tell(answer: tuple[int, int], cut_at: int) -> None:
+    """More exactly than a few hashes do."""
+    there = [*hashes(3), *hashes(9, letter="b")]
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {one.offset: one for one in there}})
+    source.epochs[T0] = answer
+    (found,) = contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
+    assert found is not None
+    assert (found.cut_at, found.elected) == ((cut_at, True) if cut_at >= 0 else (4, False))
+    assert ("an unclean election cut it" in found.reason) is found.elected
+    source.hashes[T0][3] = hashes(3, letter="b")[0]
+    source.epochs[T0] = (3, 7)
+    (found,) = contents.compare(source, {T0: Read(topic_id="t", offset=10, epoch=3, hashes=hashes(3, 9))}).values()
+    assert found == Rewritten(offset=3, cut_at=-1), "epochs were used again: what differs lies below"
 
 
 def test_hashes_are_kept_at_growing_distances() -> None:
@@ -464,8 +500,8 @@ def test_a_chain_confirms_no_guess_where_objects_are_encrypted() -> None:
     assert without.same(other, kept) is None, "nobody can tell"
     assert old.of(None) is None
     assert new.same(plain, plain) is True, "from before anything was encrypted"
-    source = ScriptedSource(ends={}, answer=lambda _: [], hashes={T0: {9: other}})
-    read = {T0: Read(topic_id="t", hashes=(kept,))}
+    source = ScriptedSource(ends={T0: (10, 3)}, answer=lambda _: [], hashes={T0: {9: other}})
+    read = {T0: Read(topic_id="t", offset=10, epoch=3, hashes=(kept,))}
     assert contents.compare(source, read, without) == {T0: None}
     assert contents.compare(source, read, new) == {T0: Rewritten(offset=9, cut_at=-1)}
 
