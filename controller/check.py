@@ -122,14 +122,27 @@ def check(
     )
 
 
-def connections(seen: Sight, keys: KeySight | None = None, *, unwritable: TandemError | None = None) -> Report:
-    """Return whether all that an instance needs answers, however the backup stands. The store has answered."""
+def connections(
+    seen: Sight,
+    keys: KeySight | None = None,
+    *,
+    unwritable: TandemError | None = None,
+    obstacles: Iterable[TandemError] = (),
+) -> Report:
+    """Return whether all that an instance needs answers, however the backup stands. The store has answered.
+
+    `obstacles` are for what a restore into the pair's own cluster would be refused: a warning.
+    """
     findings = [_finding(one, Severity.CRITICAL) for one in problems(seen) if one.fault in _UNREACHABLE]
     findings += [replace(one, severity=Severity.CRITICAL) for one in (*_keys(keys), *_unwritable(unwritable))]
+    findings += [
+        Finding(severity=Severity.WARNING, fault=None, message=str(one.args[0]), remedy=one.remedy or "")
+        for one in obstacles
+    ]
     topics = {} if seen.brokers is None else seen.brokers.guarded.topics
     partitions = sum(count for _, count in topics.values())
     return Report(
-        severity=Severity.CRITICAL if findings else Severity.OK,
+        severity=findings[0].severity if findings else Severity.OK,
         summary=f"pair {seen.pair}: the store and the brokers answer; guarded topics: {len(topics):,}, "
         f"partitions: {partitions:,}",
         findings=tuple(findings),

@@ -574,7 +574,8 @@ class _Run:
             return restore_append.config_after(topic, self._charge.before.get(topic.target, {}))
         loading = topic.loading_config()
         if self._options.keep_load_config:
-            return loading
+            known = self._target.as_known(topic.target, {**loading})
+            return {key: value for key, value in loading.items() if key in known}
         refused = self._refused.get(topic.target, {})
         left = {key: loading[key] for key in loading.keys() & refused.keys()}
         return {key: value for key, value in topic.source.config.items() if key not in refused} | left

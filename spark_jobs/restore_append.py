@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from backup_avro.errors import RefusedError
-from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.restore_plan import LOADING, RETENTION, RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.timestamp_limits import LIMITS
 
 _LONG_MAX: Final = str(2**63 - 1)
-_KEPT: Final = frozenset({"retention.ms", "retention.bytes", "message.timestamp.before.max.ms"}) | {
-    "message.timestamp.after.max.ms"
-}
+_KEPT: Final = RETENTION | LIMITS.keys()
 
 
 #: What does not depend on what is appended.
@@ -45,7 +44,7 @@ def config_after(plan: TopicPlan, before: Mapping[str, str]) -> dict[str, str]:
 
 def held(config: Mapping[str, str]) -> bool:
     """Whether a topic is configured as long as records are appended to it."""
-    return all(config.get(key) == value for key, value in HELD.items())
+    return all(config.get(key) == value for key, value in HELD.items() if key not in LIMITS)
 
 
 def refuse_if_held(before: Mapping[str, Mapping[str, str]]) -> None:

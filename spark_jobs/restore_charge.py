@@ -159,7 +159,7 @@ class Charge:
     def _hold_off(self, targets: Mapping[str, TargetTopic]) -> None:
         """Let nothing be compacted or deleted in topics that are appended to."""
         for topic in self._plan.topics:
-            self._target.admin.alter_config(topic.target, dict(restore_append.config_meanwhile(topic)))
+            self._target.alter_config(topic.target, restore_append.config_meanwhile(topic))
         try:
             self.say(State.LOADING, targets)
         except OvertakenError:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from backup_avro.errors import RefusedError
 from spark_jobs.progress import PlanState
 from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, TopicPlan
+from spark_jobs.timestamp_limits import LIMITS
 
 
 def own_settings(
@@ -40,7 +41,7 @@ def own_settings(
 
 def _loading(config: Mapping[str, str]) -> bool:
     """Whether a topic is as restores make them: one was ended right after it had made this."""
-    return all(config.get(key) == value for key, value in LOADING.items())
+    return all(config.get(key) == value for key, value in LOADING.items() if key not in LIMITS)
 
 
 def fitted(

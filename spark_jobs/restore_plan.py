@@ -19,6 +19,7 @@ from sink.transcode.batch import Compression
 from spark_jobs.restore_expiry import Expiry, Held, expiry, held_of
 from spark_jobs.restore_shape import NOTHING, Shape, key_hash
 from spark_jobs.state import Found, Ready, doubts
+from spark_jobs.timestamp_limits import LIMITS
 
 _HASH_VERSION: Final = 1
 _LONG_MAX: Final = str(2**63 - 1)
@@ -26,14 +27,13 @@ _LONG_MAX: Final = str(2**63 - 1)
 _REQUEST_LIMIT: Final = 100 * 1024 * 1024 - 64 * 1024
 
 #: How a topic is configured while it is loaded. Nothing may vanish, be refused or be stamped anew, however old it is;
-#: and segments must not roll by the records' own time, which jumps.
+#: and segments must not roll by the records' own time, which jumps. A target leaves out limits that it does not know.
 LOADING: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": _LONG_MAX,
-    "message.timestamp.after.max.ms": _LONG_MAX,
+    **LIMITS,
     "segment.ms": _LONG_MAX,
     "compression.type": "producer",
 }

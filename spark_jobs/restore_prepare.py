@@ -147,6 +147,7 @@ def _ask(target: Target, prepared: Prepared, options: Options) -> restore_settin
     plan, targets, resumes = prepared.plan, prepared.targets, prepared.resumes is not None
     if prepared.resumes is None or prepared.resumes.state is not State.VERIFIED:  # else all is loaded
         progress_topic.make_room(target.admin, progress_topic.record_bytes(plan), only_ask=True)
+        target.refuse_if_impatient()
     if plan.append and resumes:
         return {}  # it was asked before, and what topics get back may have been set otherwise since
     missing = [topic for topic in plan.topics if topic.target not in targets]

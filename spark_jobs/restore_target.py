@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from backup_avro.errors import TimedOutError
+from backup_avro.errors import RefusedError, TimedOutError
 from sink.source.client_config import Value, for_confluent, servers_of
 from sink.source.cluster import EARLIEST, LATEST, ClusterAdmin
-from sink.source.errors import ClusterRequestError, ClusterUnreachableError
+from sink.source.errors import (
+    ClusterDeniedError,
+    ClusterRequestError,
+    ClusterUnreachableError,
+    UnknownTopicError,
+)
 from spark_jobs import progress as marks
+from spark_jobs.produce import TRANSACTION_TIMEOUT_MS
 from spark_jobs.progress import Progress, View
-from spark_jobs.restore_plan import POLICY, RETENTION, TargetTopic, TopicPlan
+from spark_jobs.restore_plan import LOADING, POLICY, RETENTION, TargetTopic, TopicPlan
+from spark_jobs.timestamp_limits import LIMITS, as_known
 
 _VISIBLE_S: Final = 60.0
 _BROKERS_S: Final = 30.0
+_TRANSACTION_LIMIT: Final = "transaction.max.timeout.ms"
 
 
 class Target:
@@ -27,6 +36,7 @@ class Target:
     def __init__(self, props: Mapping[str, Value]) -> None:
         self.props = props
         self.admin = ClusterAdmin(props)
+        self._limits: frozenset[str] | None = None
 
     def brokers(self) -> int:
         """Return how many brokers there are: more replicas a topic can't have."""
@@ -82,14 +92,49 @@ class Target:
         return self.admin.config(names, defaults=())
 
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
-        """Raise what the cluster would if it were to create the topic."""
-        self.admin.create_topic(
-            plan.target,
-            partitions=plan.count,
-            replication_factor=replication_factor,
-            config=plan.loading_config(),
-            only_ask=True,
-        )
+        """Raise what the cluster would if it were to create the topic, and to configure it later."""
+        self._create(plan, plan.loading_config(), replication_factor=replication_factor, only_ask=True)
+        # It is not there, but who may not change its config is told that instead.
+        with suppress(UnknownTopicError, ClusterRequestError):
+            self.admin.alter_config(plan.target, {POLICY: LOADING[POLICY]}, only_ask=True)
+
+    def _create(
+        self, plan: TopicPlan, config: Mapping[str, str | None], *, replication_factor: int, only_ask: bool = False
+    ) -> None:
+        def create(some: Mapping[str, str | None], *, only_ask: bool) -> None:
+            self.admin.create_topic(
+                plan.target,
+                partitions=plan.count,
+                replication_factor=replication_factor,
+                config={key: value for key, value in some.items() if value is not None},
+                only_ask=only_ask,
+            )
+
+        def knows(limit: str) -> bool:
+            try:
+                create({**others, limit: LIMITS[limit]}, only_ask=True)
+            except ClusterRequestError:
+                return False
+            return True
+
+        if self._limits is None:
+            others = {key: value for key, value in config.items() if key not in LIMITS}
+            self._limits = frozenset(filter(knows, LIMITS))
+        create(as_known(config, self._limits), only_ask=only_ask)
+
+    def alter_config(self, topic: str, changes: Mapping[str, str | None], *, only_ask: bool = False) -> None:
+        """Change the config of a topic that is there, as `ClusterAdmin` does, as far as the cluster knows limits."""
+        self.admin.alter_config(topic, self.as_known(topic, changes), only_ask=only_ask)
+
+    def as_known(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the changes to a topic that is there, as far as the cluster knows limits."""
+        if self._limits is None and LIMITS.keys() & changes.keys():
+            self._limits = frozenset(self.admin.config([topic], defaults=LIMITS)[topic]) & LIMITS.keys()
+        return as_known(changes, self._limits or ())
+
+    def refuse_if_impatient(self) -> None:
+        """Raise as the function below."""
+        refuse_if_impatient(self.admin)
 
     def would_take(
         self, plan: TopicPlan, changes: Mapping[str, str | None], *, replication_factor: int
@@ -102,15 +147,9 @@ class Target:
         def ask(some: Mapping[str, str | None]) -> str | None:
             try:
                 if replication_factor:
-                    self.admin.create_topic(
-                        plan.target,
-                        partitions=plan.count,
-                        replication_factor=replication_factor,
-                        config={key: value for key, value in some.items() if value is not None},
-                        only_ask=True,
-                    )
+                    self._create(plan, some, replication_factor=replication_factor, only_ask=True)
                 else:
-                    self.admin.alter_config(plan.target, some, only_ask=True)
+                    self.alter_config(plan.target, some, only_ask=True)
             except ClusterRequestError as error:
                 return str(error.args[0])
             return None
@@ -121,11 +160,9 @@ class Target:
         """Create the topic, or prepare the empty one that is there, for loading."""
         config = plan.loading_config()
         if existing is not None:
-            self.admin.alter_config(plan.target, dict(config))
+            self.alter_config(plan.target, config)
             return
-        self.admin.create_topic(
-            plan.target, partitions=plan.count, replication_factor=replication_factor, config=config
-        )
+        self._create(plan, config, replication_factor=replication_factor)
         deadline = time.monotonic() + _VISIBLE_S
         while not self._visible(plan):
             if time.monotonic() > deadline:
@@ -147,7 +184,7 @@ class Target:
         the retention of a compacted topic would delete its records.
         """
         try:
-            self.admin.alter_config(topic, changes)
+            self.alter_config(topic, changes)
         except ClusterRequestError:
             # One bad key spoils all.
             retention = {key: changes[key] for key in RETENTION & changes.keys()}
@@ -165,7 +202,7 @@ class Target:
             refused = {}
             for key, value in sorted(left.items()):
                 try:
-                    self.admin.alter_config(topic, {key: value})
+                    self.alter_config(topic, {key: value})
                 except ClusterRequestError as error:
                     refused[key] = str(error.args[0])
             if len(refused) in {0, len(left)}:
@@ -186,3 +223,21 @@ def _blamed(changes: Mapping[str, str | None], ask: Callable[[Mapping[str, str |
         return alone
     spoilers = [key for key in sorted(changes) if ask({k: v for k, v in changes.items() if k != key}) is None]
     return dict.fromkeys(spoilers or sorted(changes), together)
+
+
+def refuse_if_impatient(admin: ClusterAdmin) -> None:
+    """Raise RefusedError if a broker allows a transaction less time than restores take. Who may not ask is let through.
+
+    Such a broker refuses every transaction of a restore, whose topics are there by then.
+    """
+    try:
+        found = admin.broker_setting(_TRANSACTION_LIMIT)
+    except (ClusterDeniedError, ClusterRequestError):
+        return
+    short = {broker: int(value) for broker, value in found.items() if int(value) < TRANSACTION_TIMEOUT_MS}
+    if short:
+        raise RefusedError(
+            f"{_TRANSACTION_LIMIT} is {min(short.values())} on broker {min(short)}: restores write in transactions of "
+            f"up to {TRANSACTION_TIMEOUT_MS} ms, which that broker refuses",
+            remedy=f"set {_TRANSACTION_LIMIT} to at least {TRANSACTION_TIMEOUT_MS} on the brokers of the target",
+        )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from backup_avro.errors import ConfigError, TandemError, TimedOutError
+from backup_avro.errors import ConfigError, RefusedError, TandemError, TimedOutError
 from controller.cli import output
 from controller.cli.context import ConfigOption, SetOption
 from controller.cli.durations import span
@@ -92,7 +92,8 @@ def check(
     is a WARNING, with --connections CRITICAL.
 
     --connections is for after an installation: CRITICAL if the store, a key, the brokers, the coordination topic or a
-    guarded topic does not answer or is not there, however far the first backup is.
+    guarded topic does not answer or is not there, however far the first backup is. WARNING if brokers allow
+    transactions less time than a restore needs, as far as they may be asked.
 
     With --timeout nothing is waited for longer than that. A store that has not answered by then is UNKNOWN; brokers
     have four fifths of it, and are left out then. Without it a store that hangs is given up after half a minute or so.
@@ -119,16 +120,22 @@ def check(
         )
     settings = configured(context, config, overrides, root=root, pair=pair, alone=s3_only, unless="--s3-only")
     brokers_s = None if timeout is None else _BROKERS * timeout
-    asked = Errand(lambda: _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s), name="check")
+
+    def ask() -> tuple[
+        Sight, KeySight | None, dict[OutcomeKind, Outcome | None], TandemError | None, list[TandemError]
+    ]:
+        answers = _ask(settings, root, s3_only=s3_only, brokers_s=brokers_s)
+        return (*answers, _obstacles(settings) if connections and answers[0].brokers is not None else [])
+
     try:
-        seen, keys, ran, unwritable = asked.result(timeout)
+        seen, keys, ran, unwritable, obstacles = Errand(ask, name="check").result(timeout)
     except TimeoutError:
         raise TimedOutError(
             f"no answer from the store {settings.store.root} within {timeout:g} s",
             remedy="see whether it can be reached from here, or give it more with --timeout",
         ) from None
     report = (
-        rules.connections(seen, keys, unwritable=unwritable)
+        rules.connections(seen, keys, unwritable=unwritable, obstacles=obstacles)
         if connections
         else rules.check(overview(seen), ran, limits, keys=keys, unwritable=unwritable)
     )
@@ -187,6 +194,22 @@ def _try_to_write(settings: Config, store: ObjectStore) -> TandemError | None:
     except TandemError as error:
         return error
     return None
+
+
+def _obstacles(settings: Config) -> list[TandemError]:
+    """Return for what a restore into the pair's own cluster would be refused; who may not ask finds nothing."""
+    from controller.lookout import ANSWER_S  # noqa: PLC0415 - likewise
+    from sink.source.cluster import ClusterAdmin  # noqa: PLC0415 - likewise
+    from spark_jobs.restore_target import refuse_if_impatient  # noqa: PLC0415 - likewise
+
+    with ClusterAdmin(dict(settings.kafka.reveal()), timeout_s=ANSWER_S) as admin:
+        try:
+            refuse_if_impatient(admin)
+        except RefusedError as error:
+            return [error]
+        except TandemError:  # what does not answer is told already
+            return []
+    return []
 
 
 def _limits(

@@ -292,6 +292,29 @@ class ClusterAdmin:
                 },
             )
 
+    def broker_setting(self, key: str) -> dict[int, str]:
+        """Return {broker id: value} of a setting of the brokers. One that does not know it is left out."""
+        deadline = self._deadline()
+        cluster = self._call(
+            "ask for the brokers of",
+            "the cluster",
+            lambda: self._admin.describe_cluster(**self._left(deadline)),
+            deadline,
+        )
+        resources = {node.id: ConfigResource(ResourceType.BROKER, str(node.id)) for node in cluster.nodes}
+        futures = self._sync(
+            "describe the config of",
+            "the brokers",
+            lambda: self._admin.describe_configs(list(resources.values()), **self._left(deadline)),
+        )
+        found = {}
+        for broker, resource in resources.items():
+            entries = self._result("describe the config of", f"broker {broker}", futures[resource], deadline)
+            _SETTINGS.update(entries)
+            if key in entries and entries[key].value is not None:
+                found[broker] = str(entries[key].value)
+        return found
+
     def group_offsets(
         self, topics: Collection[str], *, guards: Callable[[str], bool] = lambda _: True, most: int = MOST
     ) -> GroupOffsets:

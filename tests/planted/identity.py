@@ -17,4 +17,10 @@ MISTAKES: tuple[Mistake, ...] = (
         old="        if len(names) > 1\n",
         new="        if not names\n",
     ),
+    Mistake(
+        name="limits that a cluster does not know are set",
+        file="spark_jobs/timestamp_limits.py",
+        old="if key not in LIMITS or key in known or value not in {None, NONE}",
+        new="if key not in LIMITS or known is not None",
+    ),
 )

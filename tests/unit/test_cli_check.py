@@ -21,6 +21,7 @@ from sights import listening, message, sight
 
 from backup_avro import layout
 from backup_avro.coordination import Event
+from backup_avro.errors import RefusedError
 from backup_avro.outcome import Outcome, OutcomeKind, Scope, Unsettled
 from controller.check import Limits, Report, Severity, check, connections, line
 from controller.cli import check as check_command
@@ -154,6 +155,14 @@ def test_connections_are_well_before_anything_is_stored(store: ObjectStore) -> N
     )
     Backup.claim(store, topics=[ORDERS]).commit(records("orders", 0, range(100)))  # it reads still
     assert connections(sight(store, heard_s={"a": 500.0}, topics=[ORDERS])).severity is Severity.OK
+
+
+def test_what_a_restore_would_be_refused_for_is_a_warning(store: ObjectStore) -> None:
+    """The backup is well, but nobody wants to hear of that in the night of the restore."""
+    obstacle = RefusedError("transactions are too short", remedy="make them longer")
+    found = connections(sight(store, heard_s={}, topics=[ORDERS]), obstacles=[obstacle])
+    assert found.severity is Severity.WARNING
+    assert [(one.message, one.remedy) for one in found.findings] == [("transactions are too short", "make them longer")]
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,9 @@ class Cluster:
         """One."""
         return 1
 
+    def refuse_if_impatient(self) -> None:
+        """They let transactions take as long as any restore wants."""
+
     def would_create(self, plan: TopicPlan, *, replication_factor: int) -> None:
         """It would."""
 

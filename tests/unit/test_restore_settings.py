@@ -9,26 +9,36 @@ import pytest
 from build_backup import PAIR, Backup, TopicSpec, records
 from doubles import MemoryStore
 
-from backup_avro.errors import ConfigError
+from backup_avro.errors import ConfigError, RefusedError
 from sink.chain.reader import ChainReader
-from sink.source.errors import ClusterRequestError
+from sink.source.errors import ClusterDeniedError, ClusterRequestError
 from spark_jobs import restore_settings
 from spark_jobs.restore_choice import Options, plan_of
 from spark_jobs.restore_fit import fitted
 from spark_jobs.restore_plan import LOADING, RestorePlan, TargetTopic, shaped
 from spark_jobs.restore_shape import NOTHING
 from spark_jobs.restore_target import Target
+from spark_jobs.timestamp_limits import LIMITS, as_known
 
 Settings = Mapping[str, str | None]
+_OLD = ("message.timestamp.difference.max.ms",)
+_LOADED = {key: value for key, value in LOADING.items() if key not in _OLD}
+_TODAY = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
 
 
 @dataclass(slots=True)
 class Admin:
-    """A cluster that refuses what `objection` objects to. `asked` and `config`: topic -> settings."""
+    """A cluster that refuses what `objection` objects to. `asked` and `config`: topic -> settings.
+
+    `limits` are the bounds on timestamps that it knows, `patience` what its brokers let a transaction take.
+    """
 
     objection: Callable[[Settings], str | None]
     asked: list[tuple[str, Settings]] = field(default_factory=list)
     config_: dict[str, dict[str, str]] = field(default_factory=dict)
+    limits: tuple[str, ...] = _TODAY
+    patience: str | None = "900000"
+    may_alter: bool = True
 
     def create_topic(self, name: str, *, config: Mapping[str, str], only_ask: bool, **_: int) -> None:
         """Only ask."""
@@ -36,18 +46,30 @@ class Admin:
         self._object(name, config)
 
     def alter_config(self, name: str, changes: Settings, *, only_ask: bool = False) -> None:
-        """Change settings as brokers do: all or none."""
+        """Change settings as brokers do: all or none, and who may not is told before all else."""
+        if not self.may_alter:
+            raise ClusterDeniedError(f"not allowed on {name}", remedy="grant AlterConfigs")
         self._object(name, {**self.config_.get(name, {}), **changes})
         if not only_ask:
             now = {**self.config_.get(name, {}), **changes}
             self.config_[name] = {key: value for key, value in now.items() if value is not None}
 
     def config(self, names: Iterable[str], *, defaults: Iterable[str]) -> dict[str, dict[str, str]]:
-        """What was set."""
-        assert not list(defaults)
-        return {name: self.config_.get(name, {}) for name in names}
+        """What was set, and those of `defaults` that it knows."""
+        known = dict.fromkeys(set(defaults) & set(self.limits), "7")
+        return {name: {**known, **self.config_.get(name, {})} for name in names}
+
+    def broker_setting(self, key: str) -> dict[int, str]:
+        """One broker has it."""
+        assert key == "transaction.max.timeout.ms"
+        if self.patience is None:
+            raise ClusterDeniedError("not allowed", remedy="grant DescribeConfigs")
+        return {1: "900000", 2: self.patience}
 
     def _object(self, name: str, settings: Settings) -> None:
+        unknown = sorted(settings.keys() & LIMITS.keys() - set(self.limits))
+        if unknown:
+            raise ClusterRequestError(f"Unknown topic config name: {unknown[0]}", remedy="see the broker's log")
         self.asked.append((name, dict(settings)))
         why = self.objection(settings)
         if why is not None:
@@ -58,6 +80,7 @@ def _target(admin: Admin) -> Target:
     found = Target.__new__(Target)
     found.props = {}
     found.admin = admin  # type: ignore[assignment]  # it does what is needed here
+    found._limits = None
     return found
 
 
@@ -139,7 +162,7 @@ def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None
     """As it was loaded, with `delete`, the retention of a compacted topic would delete its records."""
     [topic] = plan.topics
     changes, _ = topic.recorded_changes(1)
-    admin = Admin(lambda s: "no" if s.get("cleanup.policy") == "compact" else None, config_={"t": dict(LOADING)})
+    admin = Admin(lambda s: "no" if s.get("cleanup.policy") == "compact" else None, config_={"t": dict(_LOADED)})
     refused = _target(admin).set_config("t", changes)
     assert refused == {
         "cleanup.policy": "no",
@@ -148,7 +171,7 @@ def test_without_its_policy_a_topic_gets_no_retention(plan: RestorePlan) -> None
     }
     assert {key: admin.config_["t"][key] for key in refused} == {key: LOADING[key] for key in refused}
     assert "segment.ms" not in admin.config_["t"], "all else was set"
-    known = Admin(_policies, config_={"t": dict(LOADING)})
+    known = Admin(_policies, config_={"t": dict(_LOADED)})
     assert _target(known).set_config("t", changes) == {"nonsense": "unknown: nonsense"}
     assert (known.config_["t"]["cleanup.policy"], known.config_["t"]["retention.ms"]) == ("compact", "1000")
 
@@ -160,3 +183,56 @@ def test_what_to_do_about_it() -> None:
     assert "none expires as long as cleanup.policy could not be set" in text
     [text] = restore_settings.remedies({"segment.ms": "no"})
     assert "expires" not in text
+
+
+@pytest.mark.parametrize("limits", [_OLD, _TODAY, (*_OLD, *_TODAY)], ids=["before 3.6", "4", "3.6 to 3.9"])
+@pytest.mark.parametrize("existing", [False, True])
+def test_only_the_limits_that_a_cluster_knows_are_set(
+    plan: RestorePlan, limits: tuple[str, ...], existing: bool
+) -> None:
+    """All of those, as the older one counts where both are known; they are dropped afterwards, and nothing is named."""
+    admin = Admin(_policies, limits=limits, config_={"t": {}} if existing else {})
+    target, [topic] = _target(admin), plan.topics
+    if existing:
+        target.make_ready(topic, _EXISTING, replication_factor=1)
+        assert {key for key in admin.config_["t"] if key in LIMITS} == set(limits)
+    else:
+        target.would_create(topic, replication_factor=1)
+        *_, asked = [settings for _, settings in admin.asked if settings.keys() >= {*limits, "segment.ms"}]
+        assert LIMITS.keys() & asked.keys() == set(limits)
+    assert _ask(admin, plan, Options(), existing=existing) == {"t": {"nonsense": "unknown: nonsense"}}
+    changes, _ = topic.recorded_changes(1)
+    assert target.set_config("t", changes) == {"nonsense": "unknown: nonsense"}
+    assert not LIMITS.keys() & admin.config_["t"].keys()
+
+
+@pytest.mark.parametrize("limits", [_OLD, _TODAY])
+def test_topics_of_any_release_are_added_to(plan: RestorePlan, limits: tuple[str, ...]) -> None:
+    """What is held off meanwhile, and what they get back, is asked for in words that the cluster knows."""
+    made = shaped(plan, NOTHING, {"t": _EXISTING}, append=True)
+    admin = Admin(lambda _: None, limits=limits)
+    assert restore_settings.ask(_target(admin), made, Options(append=True), {"t": _EXISTING}, {}) == {}
+    assert [LIMITS.keys() & settings.keys() for _, settings in admin.asked] == [set(limits)] * 2
+
+
+def test_a_limit_that_bounds_something_is_not_lost() -> None:
+    """Who recorded it hears that the target does not know it."""
+    assert as_known({"message.timestamp.before.max.ms": "7", "segment.ms": "8"}, _OLD) == {
+        "message.timestamp.before.max.ms": "7",
+        "segment.ms": "8",
+    }
+
+
+def test_brokers_that_end_transactions_too_soon_are_found_before_anything_is_touched() -> None:
+    """Where the brokers may be asked; else it is found out as before."""
+    with pytest.raises(RefusedError, match=r"transaction\.max\.timeout\.ms is 60000 on broker 2: .* 180000 ms"):
+        _target(Admin(_policies, patience="60000")).refuse_if_impatient()
+    for patience in ("180000", None):
+        _target(Admin(_policies, patience=patience)).refuse_if_impatient()
+
+
+def test_who_may_not_change_the_config_is_told_before_anything_is_created(plan: RestorePlan) -> None:
+    """A topic that is not there is asked about as well: brokers look at rights first."""
+    [topic] = plan.topics
+    with pytest.raises(ClusterDeniedError, match="not allowed on t"):
+        _target(Admin(_policies, may_alter=False)).would_create(topic, replication_factor=1)
