@@ -15,7 +15,7 @@ JOBS ?= 2
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
+.PHONY: help setup demo test test-all coverage mutation bench chart-test chart-golden chart-schema walk image-dry-run simulate planted fuzz damage forgeries chaos kills spark-versions roles model-check broker-matrix diagrams screenshots lint sandbox clean soak lock audit sbom licences wheel
 
 help: ## Say what can be made
 	@echo "Needs Python 3.11 or newer, Java 17 or newer and a network for the first time; the rest it gets by itself."
@@ -96,6 +96,9 @@ chaos: setup ## Hurt a pair on real servers for ROUNDS=10 rounds (SEED=, FIRST=)
 
 roles: setup ## Try every right of every role on servers that refuse the others, and write the tables of docs/roles.md
 	@ROLES_PAGE=1 $(BIN)/pytest tests/integration/test_roles.py $(PYTEST)
+
+broker-matrix: setup ## A pair, a turn, a restore and its groups on older releases of Kafka, 10 minutes; writes docs/compatibility.md
+	@COMPATIBILITY_PAGE=1 $(BIN)/pytest tests/integration/test_broker_matrix.py $(PYTEST)
 
 soak: setup ## A pair for MINUTES=120 on real servers, a handover every 3: is memory flat? FOLDER= keeps samples and logs
 	@PYTHONPATH=tests:tests/integration $(BIN)/python -m soak \

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
 from itertools import pairwise
@@ -75,16 +76,29 @@ def parse_java_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release of Kafka: what Ivy is to bring (an ivy.xml), and the SHA-256 of each jar that this has to be."""
+
+    version: str
+    ivy: Path
+    checksums: Mapping[str, str]
+
+
+def cache_folder(environment: Mapping[str, str] | None = None, version: str = KAFKA_VERSION) -> Path:
     """Return the folder that keeps the jars. XDG_CACHE_HOME counts if absolute (XDG Base Directory Specification)."""
     environment = os.environ if environment is None else environment
     base = Path(environment.get("XDG_CACHE_HOME") or "")
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{KAFKA_VERSION}"
+    return (base if base.is_absolute() else Path.home() / ".cache") / "tandem" / f"kafka-{version}"
 
 
 def pinned_checksums() -> dict[str, str]:
     """Return the SHA-256 of each jar, in hexadecimal digits, by file name."""
-    text = (resources.files(__package__) / "jars.sha256").read_text("ascii")
+    return checksums_in((resources.files(__package__) / "jars.sha256").read_text("ascii"))
+
+
+def checksums_in(text: str) -> dict[str, str]:
+    """Return what a file of `sha256sum` says, by file name."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
 
 
@@ -108,8 +122,17 @@ def kafka_jars(
                 remedy="point it at the libs folder of an unpacked Apache Kafka, or unset it",
             )
         return folder
-    folder = cache_folder(environment)
     checksums = pinned_checksums() if checksums is None else checksums
+    with resources.as_file(resources.files(__package__) / "ivy.xml") as ivy:
+        return jars_of(Release(version=KAFKA_VERSION, ivy=ivy, checksums=checksums), say=say, environment=environment)
+
+
+def jars_of(
+    release: Release, *, say: Callable[[str], None] = lambda _: None, environment: Mapping[str, str] | None = None
+) -> Path:
+    """Return the cache's folder with the jars of a release, fetching them first if need be. Raises as `kafka_jars`."""
+    environment = os.environ if environment is None else environment
+    folder, checksums = cache_folder(environment, release.version), release.checksums
     if _is_held_against(folder, checksums):
         return folder
     java = find_java(environment)
@@ -123,8 +146,8 @@ def kafka_jars(
             ):  # fetched by a release that checked nothing
                 _mark(folder, checksums)
             else:
-                say(f"fetching the jars of Kafka {KAFKA_VERSION}: {_MEGABYTES} MB, about a minute, only this once")
-                _fetch(java, folder, environment, checksums)
+                say(f"fetching the jars of Kafka {release.version}: {_MEGABYTES} MB, about a minute, only this once")
+                _fetch(java, folder, environment, release)
     except OSError as error:
         raise PartMissingError(
             f"can't write the jars to {folder}: {error}", remedy="set XDG_CACHE_HOME to a folder that is yours"
@@ -171,44 +194,41 @@ def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _fetch(java: Path, folder: Path, environment: Mapping[str, str], checksums: Mapping[str, str]) -> None:
+def _fetch(java: Path, folder: Path, environment: Mapping[str, str], release: Release) -> None:
     """Fill `folder` with Ivy. Called under the lock."""
     # What an attempt that failed half-way has downloaded stays here for the next one. Not the user's ~/.ivy2: Ivy does
     # not guard it against a second process.
     ivy_cache = folder.with_name(f"{folder.name}.ivy")
     log = folder.with_name(f"{folder.name}.log")
-    with (
-        tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work,
-        resources.as_file(resources.files(__package__) / "ivy.xml") as ivy_file,
-    ):
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
         jars = Path(work) / "jars"
         command = [
             str(java),
             f"-Divy.default.ivy.user.dir={work}",
             *("-cp", str(_spark_jars() / "*"), "org.apache.ivy.Main"),
-            *("-ivy", str(ivy_file), "-cache", str(ivy_cache)),
+            *("-ivy", str(release.ivy), "-cache", str(ivy_cache)),
             *("-retrieve", f"{jars}/[artifact]-[revision].[ext]"),
         ]
         for attempt in range(_ATTEMPTS):
             if attempt:
                 time.sleep(_PAUSE_S)  # a registry that was busy; what has come so far need not come again
-            if _run(command, log, environment) and (jars / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
+            if _run(command, log, environment) and (jars / f"kafka_2.13-{release.version}.jar").exists():
                 break
         else:
             raise DownloadFailedError(
-                f"could not fetch the jars of Kafka {KAFKA_VERSION}: {_reason(log)}",
+                f"could not fetch the jars of Kafka {release.version}: {_reason(log)}",
                 remedy=f"check the network and try again; behind a proxy set JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=… "
                 f"-Dhttps.proxyPort=…'; without a network set {JARS_VARIABLE} to the libs folder of an unpacked Apache "
-                f"Kafka {KAFKA_VERSION}; details in {log}",
+                f"Kafka {release.version}; details in {log}",
             )
-        if wrong := unlike(jars, checksums):
+        if wrong := unlike(jars, release.checksums):
             shutil.rmtree(ivy_cache, ignore_errors=True)
             raise DownloadFailedError(
-                f"what was fetched is not Kafka {KAFKA_VERSION} as this release knows it: {', '.join(wrong[:3])}",
+                f"what was fetched is not Kafka {release.version} as this release knows it: {', '.join(wrong[:3])}",
                 remedy="see who answers for Maven Central in this network; until then set "
-                f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {KAFKA_VERSION}",
+                f"{JARS_VARIABLE} to the libs folder of an unpacked Apache Kafka {release.version}",
             )
-        _mark(jars, checksums)
+        _mark(jars, release.checksums)
         if folder.exists():  # without its mark: not ours to trust
             shutil.rmtree(folder)
         jars.rename(folder)

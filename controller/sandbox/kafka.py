@@ -90,8 +90,9 @@ class KafkaServer(LocalServer):
         """The folder of the partitions' logs."""
         return self.folder / "data"
 
-    def _prepare(self) -> None:
-        settings = {
+    def _settings(self) -> dict[str, str]:
+        """Return what server.properties says."""
+        return {
             "process.roles": "broker,controller",
             "node.id": str(_NODE_ID),
             "controller.quorum.voters": f"{_NODE_ID}@{self.address('controller')}",
@@ -104,7 +105,9 @@ class KafkaServer(LocalServer):
             **SANDBOX_SETTINGS,
             **self.overrides,
         }
-        lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in settings.items()]
+
+    def _prepare(self) -> None:
+        lines = [f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in self._settings().items()]
         (self.folder / "server.properties").write_text("\n".join(lines) + "\n", encoding="utf-8")
         log4j = resources.files(__package__).joinpath("log4j2.xml").read_bytes()
         (self.folder / "log4j2.xml").write_bytes(log4j)
