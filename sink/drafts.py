@@ -87,7 +87,8 @@ class Drafter:
             self._longer[topic.topic_id] = (promised_s, now)
         since = self._longer[topic.topic_id][1]
         settled = {track.key for track in self._board.tracks.values() if track.settled_since(since)}
-        if settled.issuperset(key for key in self._state.positions if key.topic_id == topic.topic_id):
+        # A list: the committer's thread adds positions meanwhile.
+        if settled.issuperset(key for key in list(self._state.positions) if key.topic_id == topic.topic_id):
             del self._longer[topic.topic_id]
             return topic
         return replace(topic, config=before.config)
@@ -215,7 +216,7 @@ class Drafter:
     def _unread(self) -> dict[PartitionKey, Position]:
         """Return the chain's positions that nobody reads now: a number for all others must not speak for them."""
         read = {track.key for track in self._board.tracks.values()}
-        return {key: self._state.restated(key) for key in self._state.positions if key not in read}
+        return {key: self._state.restated(key) for key in list(self._state.positions) if key not in read}
 
 
 class _Names:

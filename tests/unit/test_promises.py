@@ -9,7 +9,7 @@ import pytest
 from chains import Chain, key, position, topic
 from pipelines import T0, Bench, at_work, bare_board, through
 
-from backup_avro.chain import Base, Topic
+from backup_avro.chain import Base, PartitionKey, Topic
 from backup_avro.fold import Generation
 from sink import clock
 from sink.drafts import Drafter
@@ -126,6 +126,36 @@ def test_the_chain_learns_of_a_longer_promise_once_all_were_at_head(longer: floa
     assert told(drafter, after) == {}
     alone, _ = drafting(state, now + 100)
     assert told(alone, after) == {}
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_commit_may_add_a_partition_meanwhile(unread: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committer's thread takes in what was appended while the pipeline's looks through the positions."""
+    state = read_before(2)
+    later = clock.now() + 100
+    drafter, tracks = drafting(state, *([later] if unread else [later, later]))
+
+    def commit() -> None:
+        state.positions.setdefault(key(partition=7), position())
+
+    class Looked(PartitionKey):
+        """Looked at while another thread works."""
+
+        @property
+        def topic_id(self) -> str:
+            """As it is."""
+            commit()
+            return "t"
+
+    if unread:
+        tracks[0].recorded = tracks[0].position()
+        tracks[0].head_at = 10**15
+        restated = state.restated
+        monkeypatch.setattr(Generation, "restated", lambda _, of: (commit(), restated(of))[1])
+    else:
+        state.positions = {Looked(*of): at for of, at in state.positions.items()}
+    told(drafter, promising(WEEK))
+    assert key(partition=7) in state.positions
 
 
 def test_at_head_at_the_very_moment_of_a_change_is_not_since() -> None:
