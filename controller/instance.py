@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -145,6 +145,7 @@ class Instance:
             # Seen right after a commit of its own, a generation that is built covers the Active, which goes on too.
             # Whoever looks at fixed intervals may always come when the Active has just committed.
             committed=self._watch.hurry,
+            copies=self._copies,
             meters=meters,
         )
         self._surveyor = Surveyor(
@@ -280,6 +281,10 @@ class Instance:
             # As long as nobody has looked, anything may be held.
             held=frozenset(known if self._keeper.held is None else self._keeper.held),
         )
+
+    def _copies(self) -> Sequence[Generation]:
+        view = self._watch.view
+        return () if view is None else view.generations
 
     def _guarded(self, view: StoreView) -> Guarded | None:
         if self._topics is None or self._surveyor.trouble is not None or not self._topics.topics:

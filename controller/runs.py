@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from backup_avro.fold import Generation
 from controller.guard import GuardedCluster
 from controller.observation import PipelineState
 from sink.chain.writer import ChainWriter, HolderLostError
@@ -47,6 +48,7 @@ class Runs:
         abort: threading.Event,
         workers: Workforce | None,
         committed: Callable[[], None],
+        copies: Callable[[], Sequence[Generation]],
         meters: Meters = NOBODY,
     ) -> None:
         self._store = store
@@ -57,6 +59,7 @@ class Runs:
         self._abort = abort
         self._workers = workers
         self._committed = committed
+        self._copies = copies
         self._meters = meters
         self._runs: dict[int, _Run] = {}
 
@@ -72,6 +75,7 @@ class Runs:
             abort=self._abort,
             workers=self._workers,
             committed=self._committed,
+            copies=self._copies,
             meters=self._meters,
         )
         self._runs[writer.state.number] = _Run(pipeline=pipeline, started_mono=time.monotonic(), resumed=resumed)

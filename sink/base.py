@@ -10,12 +10,12 @@ import structlog
 
 from backup_avro.errors import DamagedError
 from sink import clock
-from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
+from sink.lanes import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
 from sink.leftovers import Leftovers
 from sink.scan import Chunk
 from sink.source.assignment import backoff
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
-from sink.track import Track
+from sink.track import SHORTEST_RETENTION_S, Track
 
 _LOG = structlog.get_logger()
 _TRIES = 5
@@ -25,6 +25,8 @@ _SILENCE_S = 60.0
 """Longer than a request may take, so a slow broker's answers come in time."""
 _PATIENCE_S = 5.0
 """For a partition that is said to be out of reach right now: most are so for a moment."""
+_DOUBTS_S = SHORTEST_RETENTION_S / 4
+"""So long it may be asked whether nothing follows. With a chunk's own limit that is half of what tombstones live."""
 _LONGEST_STEP_S = 1.0
 """A step that comes later than this was kept from coming: by a full memory budget, say. Nobody waited meanwhile."""
 
@@ -52,7 +54,6 @@ class BaseLane:
         self._rate = rate
         self._waiting: deque[TopicPartition] = deque()
         self._next: dict[TopicPartition, int] = {}
-        self._asked: dict[TopicPartition, float] = {}
         self._still: dict[TopicPartition, _Still] = {}
         self._resting: dict[TopicPartition, float] = {}
         self._rested: deque[TopicPartition] = deque()
@@ -83,6 +84,7 @@ class BaseLane:
                 queue.remove(tp)
         self._resting.pop(tp, None)
         self._failures.pop(tp, None)
+        self._board.reads_on(tp, tail=False)
         for subject in (_slow(tp), reading(tp, tail=False)):
             self._board.forget(subject)
         self._leave(tp)
@@ -101,8 +103,7 @@ class BaseLane:
         events = self._source.poll(timeout_s)
         self._count_time()
         for event in self._leftovers.in_turn(events):
-            if isinstance(event, AtHead):
-                self._at_head(event)
+            if isinstance(event, AtHead):  # nothing to read where a chunk ends below the log's end
                 continue
             tp = TopicPartition(event.topic, event.partition)
             if tp not in self._next:
@@ -152,21 +153,9 @@ class BaseLane:
             self._board.say(reading(tp, tail=False), f"{tp.topic}-{tp.partition}: {still.why}")
             self._failed(tp, self._board.tracks[tp])
 
-    def _at_head(self, event: AtHead) -> None:
-        """End the chunks behind which the log holds nothing readable: brokers leave them out of their responses."""
-        for tp in list(self._next):
-            end, track = event.partitions.get(tp), self._board.tracks[tp]
-            chunk = track.scan.chunk
-            # An answer to a request from before the last seek speaks of another place.
-            if end is None or chunk is None or event.requested_at < self._asked[tp]:
-                continue
-            if event.leader_id == track.scan.base.leader and end >= chunk.high:
-                self._end(tp, track, event.received_at)
-
     def _seek(self, tp: TopicPartition, offset: int) -> None:
         self._next[tp] = offset
         self._source.seek(tp, offset)
-        self._asked[tp] = clock.now()
 
     def _ask(self) -> None:
         """Requests for chunks just begun leave with the next poll. What was waited for before is not their time."""
@@ -225,15 +214,29 @@ class BaseLane:
             self._failed(tp, track)
             track.scan.stop_at(fetched.fetch_offset)
             return
-        # A new leader may know less of its own log for a while: behind its end, what was written may still come.
-        if result.next_offset >= chunk.high or (fetched.drained and fetched.end_offset >= chunk.high):
-            self._end(tp, track, fetched.received_at)
+        if fetched.records:
+            self._board.reads_on(tp, tail=False)
+        if result.next_offset >= chunk.high or self._is_empty_up_to(chunk.high, fetched, track):
+            self._end(tp, track, _read_at(fetched))
         else:
             if result.next_offset > fetched.fetch_offset:
                 self._gets_on(tp)
             self._next[tp] = result.next_offset
             self._source.advance(tp, result.next_offset)
-            self._asked[tp] = clock.now()
+
+    def _is_empty_up_to(self, high: int, fetched: Fetched, track: Track) -> bool:
+        """Whether the log holds nothing readable between the position and the end of a chunk."""
+        # A new leader may know less of its own log for a while: behind its end, what was written may still come.
+        if fetched.evidence is None or fetched.end_offset < high:
+            return False
+        seen = Emptiness(
+            start=fetched.fetch_offset,
+            end=fetched.end_offset,
+            requested=fetched.requested_at,
+            received=fetched.received_at,
+            evidence=fetched.evidence,
+        )
+        return self._board.may_skip(track, seen, to=high, tail=False)
 
     def _end(self, tp: TopicPartition, track: Track, now: float) -> None:
         chunk = track.scan.chunk
@@ -332,6 +335,14 @@ class BaseLane:
             self._rested.append(tp)
         elif tp in self._next:
             self._begin(tp, track)
+
+
+def _read_at(fetched: Fetched) -> float:
+    """Return when a chunk was read to its end. Asking again whether the rest is empty takes none of its time."""
+    evidence = fetched.evidence
+    if evidence is None or evidence.until - evidence.since > _DOUBTS_S:
+        return fetched.received_at
+    return evidence.since
 
 
 def _slow(tp: TopicPartition) -> tuple[str, TopicPartition]:

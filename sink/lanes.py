@@ -11,13 +11,14 @@ import structlog
 
 from backup_avro.chain import PartitionKey, RecordHash, StoredObject
 from backup_avro.errors import DamagedError
+from backup_avro.lasting import LastRecord, contradicts
 from sink import clock
 from sink.chain.writer import now_ms
 from sink.meters import NOBODY, Meters
 from sink.object_store.base import ObjectStore
 from sink.record_keys import PLAIN, RecordKeys
 from sink.roll import Roller
-from sink.source.fetched import AtHead, Fetched, FetchFault, LogBounds, Place, TopicPartition
+from sink.source.fetched import AtHead, Evidence, Fetched, FetchFault, LogBounds, Place, TopicPartition
 from sink.track import Track
 from sink.transcode.segment import Transcoded, Transcoder
 
@@ -28,6 +29,21 @@ DAMAGED_RETRY_S = 5.0
 def reading(tp: TopicPartition, *, tail: bool) -> object:
     """Return the subject of what goes wrong while a partition is read, by the tail or for its base."""
     return (tp, tail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptiness:
+    """Brokers say that nothing readable lies in [start, end) of a log, which ends there; times as in `Fetched`."""
+
+    start: int
+    end: int
+    requested: float
+    received: float
+    evidence: Evidence | None = None
+
+
+def _withheld(tp: TopicPartition, *, tail: bool) -> object:
+    return ("withheld", tp, tail)
 
 
 class Source(Protocol):
@@ -130,6 +146,7 @@ class Board:
     `adopted` are objects that others have stored and that the next commit is to name. With `a_range` what the lanes
     take for bases are ranges of somebody else's. `room` are the bytes that may still be transcoded before the memory
     budget is asked again. `damaged` are the subjects of troubles with what a partition holds, which rests then.
+    `lasting` returns the last records of a partition that other copies hold.
     """
 
     store: ObjectStore
@@ -147,6 +164,7 @@ class Board:
     room: float = math.inf
     record_keys: RecordKeys = PLAIN
     meters: Meters = NOBODY
+    lasting: Callable[[Track], Sequence[LastRecord]] = lambda _: ()
     _ahead_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,6 +203,33 @@ class Board:
         self.records += sum(segment.records for segment in result.segments)
         self.well(reading(TopicPartition(fetched.topic, fetched.partition), tail=scan is None))
         return result
+
+    def may_skip(self, track: Track, seen: Emptiness, *, to: int, tail: bool) -> bool:
+        """Whether to skip what lies below `to`, because brokers say that nothing readable is left of a log.
+
+        Not if another copy has a record there that compaction leaves in the log: then brokers do not send what they
+        have, or have lost it. That is a trouble until something comes (`reads_on`).
+        """
+        start, end, now = seen.start, seen.end, self.now()
+        record = next((one for one in self.lasting(track) if contradicts(one, start, end, now=now)), None)
+        if record is None:
+            if to > start:
+                where = {"topic": track.topic, "partition": track.key.partition, "start": start, "to": to, "end": end}
+                _LOG.info("nothing is left of a range of a log, reading skips it", **where, evidence=str(seen.evidence))
+                self.meters.skipped(to - start)
+            return True
+        self.say(
+            _withheld(TopicPartition(track.topic, track.key.partition), tail=tail),
+            f"{track.topic}-{track.key.partition}: nothing comes of offsets {start} to {end}, but generation "
+            f"{record.generation} has the record at offset {record.offset}, which compaction does not remove; it is "
+            "asked again. Find out what the broker, or what lies between, holds back; if the topic has lost these "
+            "records, bring them back with `tandem restore`",
+        )
+        return False
+
+    def reads_on(self, tp: TopicPartition, *, tail: bool) -> None:
+        """Records came, or the position is at the end: what a broker did not send is no trouble any more."""
+        self.well(_withheld(tp, tail=tail))
 
     def say(self, subject: object, text: str) -> None:
         """Note a trouble, and log it if it is a new one."""

@@ -15,6 +15,7 @@ from backup_avro import layout
 from backup_avro.chain import Base, Opening, PartitionKey, StoredObject
 from backup_avro.container import Codec
 from backup_avro.errors import PermanentError, TandemError, TransientError
+from backup_avro.lasting import LastRecord
 from backup_avro.offer import Offer, encode_offer
 from sink import clock
 from sink.base import BaseLane
@@ -39,6 +40,7 @@ class RangeTask:
     """The offsets [low, high) of a partition's base. `limit_s` bounds one chunk, `give_up_s` a standstill.
 
     `object_size` and `block_size` are bytes, `rate` is bytes per second; `folder` is (pair, instance, generation).
+    `lasting` are the last records of the partition that other copies hold.
     """
 
     folder: tuple[str, str, int]
@@ -58,6 +60,7 @@ class RangeTask:
     block_size: int = 256 << 10
     give_up_s: float = 300.0
     rate: int | None = None
+    lasting: tuple[LastRecord, ...] = ()
 
     @property
     def place(self) -> str:
@@ -148,6 +151,7 @@ class _Reading:
             read_committed=task.opening.isolation_level == "read_committed",
             hurry_survey=self._topic_gone,
             a_range=True,
+            lasting=lambda _: task.lasting,
         )
         base = Base(start=task.low, end=task.high, leader=task.leader, epoch=task.epoch)
         self._track = Track(

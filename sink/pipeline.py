@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -22,6 +22,7 @@ import structlog
 from backup_avro.chain import Base, PartitionKey
 from backup_avro.container import Codec
 from backup_avro.fold import Generation
+from backup_avro.lasting import LastRecord, last_records
 from sink import clock
 from sink.aside import TopicsAside
 from sink.base import BaseLane
@@ -130,7 +131,8 @@ class PipelineReport:
 class Pipeline:
     """Reads and commits for one generation until it is drained or fails. All public methods are thread-safe.
 
-    `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases.
+    `committed` is called after each commit, from the pipeline's thread. With `workers`, they read large bases. `copies`
+    returns the pair's generations as they were last seen, which nobody changes any more.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Pipeline:
         abort: threading.Event,
         workers: Workforce | None = None,
         committed: Callable[[], None] = lambda: None,
+        copies: Callable[[], Sequence[Generation]] = lambda: (),
         meters: Meters = NOBODY,
     ) -> None:
         opening = writer.state.opening
@@ -181,8 +184,10 @@ class Pipeline:
             read_committed=opening.isolation_level == "read_committed",
             hurry_survey=self._surveyor.hurry,
             record_keys=record_keys,
+            lasting=self._lasting,
             meters=meters,
         )
+        self._copies = copies
         self._drafter = Drafter(
             self._board, writer.state, max_objects=policy.max_objects, flush_interval_s=policy.flush_interval_s
         )
@@ -619,6 +624,10 @@ class Pipeline:
         if not before.base.complete and not track.scan.led_by(bounds.leader, bounds.leader_epoch):
             track.scan.start_again(leader=bounds.leader, epoch=bounds.leader_epoch, start=bounds.start)
         return track
+
+    def _lasting(self, track: Track) -> Sequence[LastRecord]:
+        held_to_s = shorter_promise(track.held_to_s, track.base_held_to_s)
+        return last_records(self._copies(), {track.key: held_to_s})[track.key]
 
     def _away_s(self, key: PartitionKey) -> float:
         """Return how long ago a partition was last at head in an earlier life."""

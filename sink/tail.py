@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
@@ -10,7 +9,7 @@ import structlog
 from backup_avro.errors import DamagedError, TransientError
 from sink import clock, contents
 from sink.held import Held, HeldBack
-from sink.lanes import DAMAGED_RETRY_S, Board, Source, reading
+from sink.lanes import DAMAGED_RETRY_S, Board, Emptiness, Source, reading
 from sink.leftovers import Leftovers
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.lineage import holds
@@ -21,15 +20,6 @@ _LOG = structlog.get_logger()
 _HELD = "held back"
 _BROKERS = "brokers"
 _COMPARE_RETRY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Empty:
-    """A response said that nothing readable lies between the tail and `end`, the log's end in it."""
-
-    end: int
-    requested: float
-    received: float
 
 
 class TailLane:
@@ -45,7 +35,7 @@ class TailLane:
         self._leftovers = Leftovers(board)
         self._retry_at: dict[TopicPartition, float] = {}
         self._trouble_since: float | None = None
-        self._empty: dict[TopicPartition, _Empty] = {}
+        self._empty: dict[TopicPartition, Emptiness] = {}
         self._skip_at = 0.0
         self._epoch_unknown: set[TopicPartition] = set()
         self._doubtful: dict[TopicPartition, bool] = {}
@@ -76,6 +66,7 @@ class TailLane:
         self._doubtful.pop(tp, None)
         self._held.forget(tp)
         self._leftovers.forget(tp)
+        self._board.reads_on(tp, tail=True)
         for subject in (_held(tp), reading(tp, tail=True)):
             self._board.forget(subject)
 
@@ -126,8 +117,10 @@ class TailLane:
             if tp in self._doubtful:
                 self._doubtful[tp] = True
             elif track is not None and not track.frozen and tp not in self._retry_at:
-                if offset > track.offset or (offset == track.offset and tp in self._epoch_unknown):
-                    self._empty[tp] = _Empty(end=offset, requested=event.requested_at, received=event.received_at)
+                if offset == track.offset and tp in self._epoch_unknown:
+                    self._empty[tp] = Emptiness(
+                        start=offset, end=offset, requested=event.requested_at, received=event.received_at
+                    )
                 track.at_head(offset=offset, requested=event.requested_at, received=event.received_at, at=at)
                 # Nobody may write to it for days.
                 self._board.well(reading(tp, tail=True))
@@ -176,21 +169,19 @@ class TailLane:
         """
         if not self._empty or clock.now() < self._skip_at:
             return
-        empty, self._empty = self._empty, {}
         try:
-            ends = self._source.known_ends(list(empty))
+            ends = self._source.known_ends(list(self._empty))
         except TransientError as error:
-            # Every response says again what is empty.
             self._skip_at = clock.now() + DAMAGED_RETRY_S
             _LOG.warning("cannot ask for the epochs of log ends, trying again", error=str(error))
             return
-        if len(ends) < len(empty):  # asking takes time in which nothing is read
+        if len(ends) < len(self._empty):  # asking takes time in which nothing is read
             self._skip_at = clock.now() + DAMAGED_RETRY_S
-        for tp, seen in empty.items():
-            end, epoch = ends.get(tp, (-1, -1))
-            track = self._board.tracks[tp]
-            # If the log has grown meanwhile, the next response brings records, with their epochs.
-            if end == seen.end >= track.offset and not track.frozen:
+        for tp, (end, epoch) in ends.items():
+            seen, track = self._empty.pop(tp), self._board.tracks[tp]
+            if end != seen.end or track.frozen:  # if the log has grown, the next response brings records
+                continue
+            if self._board.may_skip(track, seen, to=end, tail=True):
                 self._epoch_unknown.discard(tp)
                 track.read(offset=end, epoch=epoch)
                 self._source.advance(tp, end, track.epoch)
@@ -208,17 +199,26 @@ class TailLane:
         track.read(offset=result.next_offset, epoch=result.leader_epoch, newest=newest)
         if result.leader_epoch >= 0:
             self._epoch_unknown.discard(tp)
-        if fetched.drained and fetched.end_offset > track.offset:
-            self._empty[tp] = _Empty(
-                end=fetched.end_offset, requested=fetched.requested_at, received=fetched.received_at
+        if fetched.evidence is not None:
+            self._empty[tp] = Emptiness(
+                start=fetched.fetch_offset,
+                end=fetched.end_offset,
+                requested=fetched.requested_at,
+                received=fetched.received_at,
+                evidence=fetched.evidence,
             )
+        elif fetched.records:
+            self._empty.pop(tp, None)
+            self._board.reads_on(tp, tail=True)
         if track.expires:  # else what was read stays: the policy does not delete it
             track.log_start = max(track.log_start, fetched.log_start_offset)
         track.high_watermark, track.end_offset = fetched.high_watermark, fetched.end_offset
         ended = self._held.seen(tp, stable=fetched.end_offset, high=fetched.high_watermark, now=fetched.received_at)
         if ended is not None:
             self._tell_free(tp, ended, fetched.received_at)
-        if track.offset >= fetched.end_offset:
+        # A leader that has just begun may name an end below the position: it does not know its own log yet.
+        if track.offset == fetched.end_offset:
+            self._board.reads_on(tp, tail=True)
             track.at_head(
                 offset=track.offset,
                 requested=fetched.requested_at,
@@ -270,6 +270,7 @@ class TailLane:
             case FaultKind.UNKNOWN_TOPIC:
                 self._board.hurry_survey()
             case FaultKind.LEADER_MOVED | FaultKind.EPOCH_RAISED:
+                self._empty.pop(tp, None)  # another log, perhaps
                 self.moved.append((tp, fault.new_leader, fault.new_epoch))
                 self._doubt(tp, track)
             case FaultKind.LEADER_LOST:
@@ -294,6 +295,7 @@ class TailLane:
             track.lost = why
             _LOG.error("records were deleted before they were read", **where)
         track.read(offset=log_start, epoch=-1)
+        self._empty.pop(tp, None)
         self._epoch_unknown.add(tp)
         self._source.seek(tp, log_start, track.epoch)
 

@@ -16,6 +16,7 @@ import structlog
 
 from backup_avro.errors import TandemError
 from backup_avro.fold import Generation
+from backup_avro.lasting import LastRecord
 from sink import clock
 from sink.base import BaseLane
 from sink.lanes import Board
@@ -92,6 +93,7 @@ class WorkerLane:
         self._retry_at: dict[TopicPartition, float] = {}
         self._failures: dict[TopicPartition, int] = {}
         self._ended: dict[TopicPartition, _Ended] = {}
+        self._lasting: dict[TopicPartition, tuple[LastRecord, ...]] = {}
         self._begun = clock.now()
         self._useless: list[Future[RangeRead]] = []
 
@@ -106,6 +108,7 @@ class WorkerLane:
             self._own.add(tp)
         else:
             self._waiting[tp] = deque()
+            self._lasting[tp] = tuple(self._board.lasting(self._board.tracks[tp]))
 
     def remove(self, tp: TopicPartition) -> None:
         """Forget a partition."""
@@ -116,6 +119,7 @@ class WorkerLane:
         self._retry_at.pop(tp, None)
         self._failures.pop(tp, None)
         self._ended.pop(tp, None)
+        self._lasting.pop(tp, None)
         self._board.trouble.pop(_trouble(tp), None)
 
     def leader_moved(self, tp: TopicPartition, leader: int, epoch: int) -> None:
@@ -185,6 +189,7 @@ class WorkerLane:
             object_size=self._sizes.object_size,
             block_size=self._sizes.block_size,
             rate=self._sizes.rate,
+            lasting=self._lasting[tp],
         )
         issued.append(_Issued(floor=base.floor, low=low, future=self._workers.submit(task)))
         return True

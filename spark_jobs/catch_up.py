@@ -79,6 +79,7 @@ class CatchUp:
         self._pace = pace
         self._run_id = run
         self._reader = ChainReader(self._store, pair)
+        self._copies: list[Generation] = []
 
     def run(self, *, number: int | None, wait_s: float, patience_s: float, tell: Tell) -> CaughtUp:
         """Read until all bases of a generation are done. `wait_s` is how long to wait for one that is being built.
@@ -123,7 +124,8 @@ class CatchUp:
         deadline = time.monotonic() + wait_s
         told = False
         while True:
-            state = building(self._reader.refresh(tolerant=True), number)
+            self._copies = self._reader.refresh(tolerant=True)
+            state = building(self._copies, number)
             if number is not None and number in self._reader.damaged:
                 raise bare(self._reader.damaged[number])
             if state is not None:
@@ -148,7 +150,7 @@ class CatchUp:
             raise RefusedError(
                 f"generation {state.number} takes no more records", remedy="`tandem status` shows what is being built"
             )
-        return what_is_left(state, offered(names), self._pace, run=self._run_id)
+        return what_is_left(state, offered(names), self._pace, run=self._run_id, copies=self._copies)
 
     def _wait_for_instance(self, state: Generation, left: Left, patience_s: float) -> None:
         seq, deadline = state.seq, time.monotonic() + patience_s

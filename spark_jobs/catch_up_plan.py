@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from backup_avro import layout
 from backup_avro.chain import PartitionKey, Position
 from backup_avro.errors import RefusedError
 from backup_avro.fold import Generation
+from backup_avro.lasting import last_records
 from sink.offers import RangeTask
 from sink.promise import promise_of
 from sink.topics import tombstones_promised_s
@@ -72,16 +73,24 @@ def offered(names: Iterable[str]) -> list[Offered]:
     return found
 
 
-def what_is_left(state: Generation, offers: Iterable[Offered], pace: Pace, *, run: str) -> Left:
+def what_is_left(
+    state: Generation, offers: Iterable[Offered], pace: Pace, *, run: str, copies: Collection[Generation] = ()
+) -> Left:
     """Return what is left of all bases. Ranges come in descending order of each partition, partitions in turns.
 
-    RefusedError if the chain has no OPEN yet.
+    What `copies` prove to be in the logs goes with the ranges. RefusedError if the chain has no OPEN yet.
     """
     if state.opening is None:
         raise RefusedError(f"generation {state.number} is not open yet", remedy="try again in a moment")
     by_key: dict[PartitionKey, list[Offered]] = {}
     for offer in offers:
         by_key.setdefault(offer.key, []).append(offer)
+    promised = {
+        key: tombstones_promised_s(state.topics[key.topic_id].config)
+        for key, position in state.positions.items()
+        if not position.base.complete
+    }
+    lasting = last_records(copies, promised)
     columns: list[list[RangeTask]] = []
     untaken = bases = 0
     for key, position in sorted(state.positions.items()):
@@ -96,7 +105,7 @@ def what_is_left(state: Generation, offers: Iterable[Offered], pace: Pace, *, ru
             if (offer.floor, offer.leader) == (position.base.floor, position.base.leader) and offer.high <= low
         ]
         untaken += len(usable)
-        model = _task(state, key, pace, run)
+        model = replace(_task(state, key, pace, run), lasting=lasting[key])
         columns.append([replace(model, low=begin, high=end) for begin, end in _gaps(position, low, usable, pace)])
     ranges = [
         column[row] for row in range(max(map(len, columns), default=0)) for column in columns if row < len(column)

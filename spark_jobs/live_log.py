@@ -107,7 +107,7 @@ class LiveLog:
             read_committed=self._read_committed,
         )
         self.start = max(self.start, event.log_start_offset)
-        self.at = max(self.at, min(event.end_offset, until) if event.drained else found.next_offset)
+        self.at = max(self.at, min(event.end_offset, until) if event.evidence else found.next_offset)
         self._fetcher.advance(self._place, self.at)
         yield from found.segments
 

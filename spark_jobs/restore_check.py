@@ -311,7 +311,7 @@ class _Reading:
         )
         for segment in found.segments:
             self._tallies.take(segment)
-        self._at = max(self._at, event.end_offset if event.drained else found.next_offset)
+        self._at = max(self._at, event.end_offset if event.evidence else found.next_offset)
 
 
 _FINAL: Final = frozenset({FaultKind.OUT_OF_RANGE, FaultKind.DIVERGED, FaultKind.UNKNOWN_TOPIC, FaultKind.UNAUTHORIZED})

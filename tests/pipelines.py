@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chains import CLUSTER, OPENING, PAIR, key, topic
-from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, fetched
+from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, evidence, fetched
 from strategies import batch
 
 from backup_avro.chain import PartitionKey, RecordHash
@@ -130,7 +130,7 @@ class Log:
                 log_start_offset=self.start,
                 leader_id=self.leader,
                 leader_epoch=self.epoch,
-                drained=not records,
+                evidence=None if records or position >= self.end else evidence(now),
             )
         ]
 
@@ -147,6 +147,7 @@ class Bench:
     started: list[Pipeline] = field(default_factory=list)
     workers: Workforce | None = None
     meters: Meters = NOBODY
+    copies: tuple[Generation, ...] = ()
 
     def claim(self) -> ChainWriter:
         """Claim generation 1."""
@@ -164,6 +165,7 @@ class Bench:
             policy=self.policy,
             abort=self.abort,
             workers=self.workers,
+            copies=lambda: self.copies,
             meters=self.meters,
         )
         self.started.append(pipeline)

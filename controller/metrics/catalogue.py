@@ -112,6 +112,10 @@ SECTIONS: Final = (
                 "coordination_failing", "Whether messages can't be published, or the coordination topic was never read."
             ),
             _counter("retries", "What was tried again, by whom it was asked of: store, brokers or kms.", "target"),
+            _counter(
+                "skipped_offsets",
+                "Offsets at ends of logs that were skipped: asked several times, brokers had nothing readable there.",
+            ),
         ),
     ),
     Section(

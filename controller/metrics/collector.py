@@ -49,6 +49,7 @@ class Tally:
             return Histogram(name, described.help, buckets=described.buckets, registry=registry)
 
         self._retries = counter("tandem_retries_total")
+        self._skipped = counter("tandem_skipped_offsets_total")
         self._records = counter("tandem_records_written_total")
         self._bytes = counter("tandem_bytes_written_total")
         self._objects = counter("tandem_objects_written_total")
@@ -62,7 +63,12 @@ class Tally:
     @property
     def meters(self) -> Meters:
         """Where pipelines tell what they did."""
-        return Meters(uploaded=self._uploads.observe, committed=self._committed, retried=self.retried)
+        return Meters(
+            uploaded=self._uploads.observe,
+            committed=self._committed,
+            retried=self.retried,
+            skipped=self._skipped.inc,
+        )
 
     def retried(self, target: str) -> None:
         """Note that something is asked again of the store, the brokers or the KMS."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sink.source import wire
 from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.empty_answers import EmptyRange
 from sink.source.error_codes import ErrorCode, Meaning, name_of
-from sink.source.fetch_session import Ask
-from sink.source.fetched import AtHead, FaultKind, Fetched, TopicPartition
+from sink.source.fetch_session import Ask, Plan
+from sink.source.fetched import AtHead, Evidence, FaultKind, Fetched, TopicPartition
 from sink.source.leadership import TELL_AFTER, denied, led_by
 from sink.source.slowness import Quotas
 
@@ -29,6 +31,13 @@ class Answers:
         self._read_committed = read_committed
         self._on_out_of_range = on_out_of_range
         self._quotas = Quotas()
+
+    def asked(self, broker: Broker, plan: Plan) -> None:
+        """Note what a request of the session asks for at the end that was last told."""
+        for tp, ask in plan.send:
+            part = self._assignment.parts[tp]
+            if 0 <= part.end <= ask.fetch_offset:
+                broker.session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
 
     def take(
         self,
@@ -81,15 +90,19 @@ class Answers:
         for tp, data in listed:
             ask = asked.get(tp)
             part = self._assignment.parts.get(tp)
-            if ask is None or part is None or not part.readable:
+            if ask is None or part is None:
                 continue
-            if part.serial != ask.serial or part.offset != ask.fetch_offset:
+            if not part.readable or part.serial != ask.serial or part.offset != ask.fetch_offset:
+                # The broker has told its watermark, and leaves the partition out of the next answer if that one is full
+                # of others: with the end from before, that would say that nothing was appended.
+                part.end = part.high_watermark = -1
                 continue
             if data.error_code:
                 session.not_at_head(tp)
                 self._part_failed(part, data, received_at)
             else:
-                self._part_came(part, broker, data, requested_at, received_at, complete=complete)
+                alone = probed is not None and len(probed) == 1
+                self._part_came(part, broker, data, requested_at, received_at, complete=complete, alone=alone)
         if not sound:
             broker.retry_at = max(broker.retry_at, received_at + backoff(0))
         elif probed is None and not throttle:
@@ -114,10 +127,12 @@ class Answers:
         unclear: set[TopicPartition] = set()
         for tp, _ in session.left_out(answered):
             part = self._assignment.parts[tp]
-            if complete and part.end >= 0:
-                session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
-            else:
+            if not complete or part.end < 0:
                 unclear.add(tp)
+            elif part.offset < part.end:
+                self._empty(part, broker, received_at, alone=False)
+            else:
+                session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
         in_txn = session.left_out_in_txn(answered)
         broker.unclear = {tp: broker.unclear.get(tp, received_at) for tp in unclear | in_txn}
         at_head = session.proven_at_head(() if complete else in_txn)
@@ -135,6 +150,7 @@ class Answers:
         received_at: float,
         *,
         complete: bool,
+        alone: bool,
     ) -> None:
         diverging = data.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
@@ -147,8 +163,12 @@ class Answers:
         stable = data.last_stable_offset if data.last_stable_offset >= 0 else high_watermark
         end = stable if self._read_committed else high_watermark
         redirected = data.preferred_read_replica is not None and data.preferred_read_replica >= 0
-        drained = not records and complete and not redirected
         part.end, part.high_watermark = end, high_watermark
+        evidence = None
+        if records or part.offset >= end:
+            broker.empty.forget(part.tp)
+        elif complete and not redirected:
+            evidence = self._empty(part, broker, received_at, alone=alone)
         self._assignment.add(
             Fetched(
                 topic=part.tp.topic,
@@ -164,14 +184,14 @@ class Answers:
                 leader_epoch=part.leader_epoch,
                 requested_at=requested_at,
                 received_at=received_at,
-                drained=drained,
+                evidence=evidence,
             ),
             part,
         )
         if records:
             broker.buffered = True
             self._assignment.hold(part, broker)
-        elif drained or (part.offset >= end and not redirected):
+        elif part.offset >= end and not redirected:
             broker.session.at_head(part.tp, end, in_txn=end < high_watermark)
         else:
             broker.session.not_at_head(part.tp)
@@ -180,6 +200,11 @@ class Answers:
                 f"broker {broker.node} sends readers of {part} to a follower, which may have been cleaned otherwise"
             )
             self._assignment.tell(part, FaultKind.TRANSIENT, detail, received_at)
+
+    @staticmethod
+    def _empty(part: Partition, broker: Broker, now: float, *, alone: bool) -> Evidence | None:
+        place = EmptyRange(serial=part.serial, offset=part.offset, end=part.end, leader_epoch=part.leader_epoch)
+        return broker.empty.add(part.tp, place, asked_alone=alone, now=now)
 
     def _part_failed(self, part: Partition, data: Any, now: float) -> None:  # noqa: ANN401 - kafka-python has no types
         assignment = self._assignment
@@ -204,14 +229,21 @@ class Answers:
         assignment.want_metadata(now)
 
 
-def due_probe(broker: Broker, now: float) -> tuple[tuple[TopicPartition, Ask], ...]:
-    """Return the partitions that should be asked for outside the session now, the longest unclear ones.
+def due_probe(broker: Broker, now: float, *, most_bytes: int = 0) -> tuple[tuple[TopicPartition, Ask], ...]:
+    """Return the partitions that should be asked for outside the session now.
 
-    None is returned twice within UNCLEAR.
+    That is one whose answers bring nothing below its end, alone and with room for `most_bytes`; else the longest
+    unclear ones, none of them twice within UNCLEAR.
     """
+    while (due := broker.empty.take_due(now)) is not None:
+        tp, place = due
+        ask = broker.session.wanted(tp)
+        if ask is not None and (ask.serial, ask.fetch_offset) == (place.serial, place.offset):
+            return ((tp, replace(ask, partition_max_bytes=max(ask.partition_max_bytes, most_bytes))),)
+        broker.empty.forget(tp)
     asks = []
-    due = ((since, tp) for tp, since in broker.unclear.items() if now - since >= UNCLEAR)
-    for _, tp in heapq.nsmallest(_PROBED_AT_ONCE, due):
+    unclear = ((since, tp) for tp, since in broker.unclear.items() if now - since >= UNCLEAR)
+    for _, tp in heapq.nsmallest(_PROBED_AT_ONCE, unclear):
         ask = broker.session.wanted(tp)
         if ask is None:
             del broker.unclear[tp]

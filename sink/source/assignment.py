@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
+from sink.source.empty_answers import EmptyAnswers
 from sink.source.errors import ClusterAnswerError
 from sink.source.fetch_session import Ask, FetchSession
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
@@ -90,6 +91,7 @@ class Broker:
     held: set[TopicPartition] = field(default_factory=set)
     wait: float = 0.0  # seconds the next request may take while partitions are held
     unclear: dict[TopicPartition, float] = field(default_factory=dict)  # since when, see answers
+    empty: EmptyAnswers = field(default_factory=EmptyAnswers)
     probed: bool = False  # the last request was one for unclear partitions
     suspects: deque[TopicPartition] = field(default_factory=deque)  # to be asked for alone, see `oversize`
     retry_at: float = 0.0

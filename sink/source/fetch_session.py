@@ -19,8 +19,8 @@ fetch offset at the end that the broker last told:
   still: if all of a transaction that ended is compacted away before the next request, nothing is ever listed for it,
   and the newer end has to be asked for outside the session (`answers.due_probe`).
 
-And a partition that is not at the told end, but left out of (or empty in) a response without any records, has nothing
-readable up to that end: what was there has been compacted away. It may be taken to be read up to the end.
+A partition that is not at the told end, but left out of (or empty in) a response without any records, may have nothing
+readable up to that end: what was there has been compacted away. One such response is no proof: see `empty_answers`.
 
 A throttled response (KIP-219) is empty and says nothing. A partition just added is never omitted: the broker starts its
 memory of it with no watermark. A full (non-incremental) response lists everything.

@@ -38,6 +38,18 @@ class LogBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """So many empty answers in a row, from `since` to `until` in seconds by `sink.clock` (see `empty_answers`)."""
+
+    answers: int
+    since: float
+    until: float
+
+    def __str__(self) -> str:
+        return f"{self.answers} empty answers in {self.until - self.since:.1f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
     """One partition's part of one fetch response.
 
@@ -51,9 +63,9 @@ class Fetched:
     `requested_at` (seconds by `sink.clock`) is when the request left: the broker looked at its log at some time between
     `requested_at` and `received_at`, so a claim "at head as of" must use the earlier one.
 
-    `drained` is proof that the broker has nothing readable in [fetch_offset, end_offset): the reader may go on at
-    `end_offset`. It matters where the end of a log has been compacted away. Never set when there are records; not set
-    when the response's size limit may be the reason for their absence.
+    `evidence` is set where there is enough of it that nothing readable lies in [fetch_offset, end_offset), so that the
+    reader may go on at `end_offset`. It matters where the end of a log has been compacted away. It is never set when
+    there are records, nor at the end.
     """
 
     topic: str
@@ -69,7 +81,7 @@ class Fetched:
     leader_epoch: int
     received_at: float
     requested_at: float = -math.inf
-    drained: bool = False
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +90,8 @@ class AtHead:
 
     Comes with every response that proves it, so that an idle partition costs nothing per response. `partitions` is the
     same object as in the last event of this leader as long as nothing in it changed: a reader that knows it (`is`) need
-    not walk it again. An end above the position says that there is nothing readable between the two (`drained`): the
-    reader may go on at the end. The times are those of the response, see `Fetched`.
+    not walk it again. What lies below an end that is above the position is no part of it: see `Fetched.evidence`. The
+    times are those of the response, see `Fetched`.
     """
 
     leader_id: int

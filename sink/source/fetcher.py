@@ -381,7 +381,9 @@ class RawFetcher:
     # Fetching
 
     def _send(self, broker: Broker, now: float) -> None:
-        probe = next_suspect(broker) or (() if broker.probed else due_probe(broker, now))
+        probe = next_suspect(broker)
+        if not probe and not broker.probed:
+            probe = due_probe(broker, now, most_bytes=self._limits.max_bytes)
         broker.probed = bool(probe)
         longest = self._limits.max_wait_ms / 1000
         wait = longest
@@ -390,14 +392,14 @@ class RawFetcher:
             wait = 0.0
         else:
             plan = broker.session.next_request()
-            for tp, ask in plan.send:
-                part = self._assignment.parts[tp]
-                if 0 <= part.end <= ask.fetch_offset:
-                    broker.session.at_head(tp, part.end, in_txn=part.end < part.high_watermark)
+            self._answers.asked(broker, plan)
             if broker.held:
                 # Their next request must not wait behind a long poll of the others.
                 wait = min(broker.wait, longest)
                 broker.wait = max(broker.wait * 2, _SHORTEST_WAIT)
+            due = broker.empty.next_due
+            if due is not None:  # nor must the question whether a log is empty
+                wait = min(wait, max(due - now, _SHORTEST_WAIT))
         broker.asked = bytes_to_ask(broker, self._assignment.brokers.values(), most=self._limits.max_bytes)
         request = wire.fetch_request(
             plan,

@@ -24,6 +24,7 @@ from sink.source.assignment import Event
 from sink.source.batches import end_of
 from sink.source.client_config import FetchLimits
 from sink.source.cluster import ClusterAdmin
+from sink.source.empty_answers import ANSWERS, SECONDS
 from sink.source.errors import TopicExistsError, UnknownTopicError
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.fetcher import RawFetcher
@@ -171,7 +172,7 @@ def test_every_field_of_fetched(kafka: KafkaServer, make_topic: TopicMaker, make
     [fetched] = [event for event in events if isinstance(event, Fetched)]
     assert (fetched.topic, fetched.partition, fetched.fetch_offset) == (topic, 0, 1)
     assert (fetched.log_start_offset, fetched.high_watermark, fetched.last_stable_offset) == (0, 3, 3)
-    assert (fetched.end_offset, fetched.aborted, fetched.drained) == (3, (), False)
+    assert (fetched.end_offset, fetched.aborted, fetched.evidence) == (3, (), None)
     assert {TopicPartition(topic, 0): (fetched.leader_id, fetched.leader_epoch)} == fetcher.leaders([(topic, 0)])
     assert before <= fetched.requested_at <= fetched.received_at <= after
     assert keys(fetched) == [1, 2]
@@ -212,6 +213,92 @@ def test_aborted_and_open_transactions(kafka: KafkaServer, make_topic: TopicMake
     producer.commit_transaction(30)
     committed.until(lambda: committed.at_head((topic, 0)) and committed.fetched[-1].end_offset == 6)
     assert committed.keys[topic, 0] == [0, 2, 4]
+
+
+Withheld = Callable[[Callable[[list[TopicPartition], bool], set[TopicPartition]]], None]
+
+
+@pytest.fixture
+def withhold(monkeypatch: pytest.MonkeyPatch) -> Withheld:
+    """Takes the records of partitions out of answers.
+
+    Which, the test says of each answer, from what it has records of, and whether it is about one partition alone.
+    """
+
+    def begin(withheld: Callable[[list[TopicPartition], bool], set[TopicPartition]]) -> None:
+        plain = wire.fetch_parts
+
+        def parts(response: Any, names: Any) -> Iterator[tuple[TopicPartition, Any]]:
+            found = list(plain(response, names))
+            taken = withheld([tp for tp, part in found if part.records], len(found) == 1)
+            for tp, part in found:
+                if tp in taken:
+                    part.records = None
+                yield tp, part
+
+        monkeypatch.setattr(wire, "fetch_parts", parts)
+
+    return begin
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_records_that_are_withheld_for_a_moment_are_read(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher, withhold: Withheld, times: int
+) -> None:
+    """Answers without them, below the end of the log, say nothing."""
+    topic = make_topic(partitions=2)
+    write(kafka, topic, 50)
+    emptied = iter(range(times))
+    first = TopicPartition(topic, 0)
+    withhold(lambda having, _: {first} if first in having and next(emptied, None) is not None else set())
+    reader = Reader(make_fetcher())
+    for number in range(2):
+        reader.fetcher.assign((topic, number), 0)
+    reader.until(lambda: reader.at_head((topic, 0), (topic, 1)))
+    assert reader.keys[topic, 0] == list(range(50))
+    assert next(emptied, None) is None
+    assert not [one for one in reader.fetched if one.evidence]
+
+
+def test_what_never_comes_is_believed_late(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher, withhold: Withheld
+) -> None:
+    """As if compaction had left nothing. The partition is not at head meanwhile, and others are read beside it."""
+    topic = make_topic(partitions=2)
+    write(kafka, topic, 50)
+    withhold(lambda having, _: {tp for tp in having if tp.partition == 0})
+    reader = Reader(make_fetcher())
+    for number in range(2):
+        reader.fetcher.assign((topic, number), 0)
+    reader.until(lambda: reader.at_head((topic, 1)))
+    write(kafka, topic, 50, partition=1)
+    reader.until(lambda: any(one.evidence for one in reader.fetched))
+    [found] = [one for one in reader.fetched if one.evidence]
+    assert found.evidence
+    assert (found.partition, found.fetch_offset, found.end_offset) == (0, 0, 50)
+    assert found.evidence.answers >= ANSWERS
+    assert SECONDS <= found.evidence.until - found.evidence.since < 4 * SECONDS
+    assert not [head for head in reader.heads if (topic, 0) in head.partitions]
+    assert reader.keys[topic, 1] == list(range(50))
+
+
+def test_a_broker_that_serves_one_partition_of_fifty_at_a_time(
+    kafka: KafkaServer, make_topic: TopicMaker, make_fetcher: MakeFetcher, withhold: Withheld
+) -> None:
+    """All are read to their ends, and none is taken for empty."""
+    topic = make_topic(partitions=50)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    for number in range(150):
+        producer.produce(topic, key=str(number // 50), value=b"v", partition=number % 50)
+    assert producer.flush(30) == 0
+    served = itertools.count()
+    withhold(lambda having, alone: set() if alone else {tp for tp in having if tp.partition != next(served) % 50})
+    reader = Reader(make_fetcher())
+    for number in range(50):
+        reader.fetcher.assign((topic, number), 0)
+    reader.until(lambda: reader.at_head(*((topic, number) for number in range(50))))
+    assert all(reader.keys[topic, number] == [0, 1, 2] for number in range(50))
+    assert not [one for one in reader.fetched if one.evidence]
 
 
 def test_idle_partitions_are_proven_at_head_again_and_again(

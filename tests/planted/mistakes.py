@@ -47,8 +47,8 @@ MISTAKES = (
     Mistake(
         name="the end that a leader names ends a chunk that goes further",
         file="sink/base.py",
-        old="(fetched.drained and fetched.end_offset >= chunk.high)",
-        new="fetched.drained",
+        old="if fetched.evidence is None or fetched.end_offset < high:",
+        new="if fetched.evidence is None:",
     ),
     Mistake(
         name="two processes of one name wait for each other",

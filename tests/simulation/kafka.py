@@ -11,8 +11,18 @@ from backup_avro.chain import GroupOffset, RecordHash, Topic
 from backup_avro.errors import DamagedError
 from simulation.log import Cluster, Partition, Record
 from simulation.network import Network
+from sink.source.empty_answers import SECONDS, EmptyAnswers, EmptyRange
 from sink.source.errors import ClusterDeniedError, ClusterTransientError, ClusterUnreachableError
-from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, LogBounds, Place, TopicPartition
+from sink.source.fetched import (
+    AtHead,
+    Evidence,
+    FaultKind,
+    Fetched,
+    FetchFault,
+    LogBounds,
+    Place,
+    TopicPartition,
+)
 from sink.topics import Denied, GuardedTopics
 from sink.transcode.segment import Segment, Transcoded
 
@@ -20,8 +30,7 @@ _RECORD = struct.Struct(">qiiq")
 RECORD_BYTES = _RECORD.size
 _TOMBSTONE = -1
 _LONG_POLL_S = 0.5
-_ROUND_TRIP_S = 0.01
-"""A broker answers at once where it has nothing readable below the end; a request takes its time all the same."""
+_LONGEST_MOMENT_S = 0.95 * SECONDS
 
 Event = Fetched | AtHead | FetchFault
 
@@ -115,6 +124,7 @@ class _Spot:
     leader_epoch: int = -1
     starts: int = 0
     resting: bool = False
+    serial: int = 0
     held: bool = False
     """Its records were handed out, and nobody has said how far they were used."""
     shut: FaultKind | None = None
@@ -129,6 +139,9 @@ class Source:
         self._spots: dict[TopicPartition, _Spot] = {}
         self._answered = -1.0
         self._told = False
+        self._empty = EmptyAnswers()
+        self._serial = 0
+        self._withheld_until: dict[TopicPartition, float] = {}
 
     def assign(
         self,
@@ -140,7 +153,8 @@ class Source:
         led_by: tuple[int, int] | None = None,
     ) -> None:
         """Begin to fetch."""
-        spot = _Spot(offset, last_epoch, topic_id)
+        self._serial += 1
+        spot = _Spot(offset, last_epoch, topic_id, serial=self._serial)
         self._spots[tp] = spot
         partition = self._partition(tp, spot)
         spot.starts = 0 if partition is None else partition.starts
@@ -152,7 +166,9 @@ class Source:
     def seek(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         """Go elsewhere."""
         spot = self._spots[tp]
+        self._serial += 1
         spot.offset, spot.epoch, spot.resting, spot.held = offset, last_epoch, False, False
+        spot.serial = self._serial
 
     def advance(self, tp: TopicPartition, offset: int, last_epoch: int = -1) -> None:
         """Go on."""
@@ -265,6 +281,7 @@ class Source:
         events: list[Event] = []
         heads: dict[int, dict[TopicPartition, int]] = {}
         epochs: dict[TopicPartition, int] = {}
+        alone = self._asked_alone(now)
         for tp, spot in self._spots.items():
             if spot.resting or spot.held or self._leaderless(tp):
                 continue
@@ -275,11 +292,7 @@ class Source:
             spot.shut = shut
             if partition is None or shut is not None:
                 continue
-            if partition.starts != spot.starts:
-                spot.starts = partition.starts
-                events.append(_fault(tp, FaultKind.LEADER_LOST, now, spot.offset))
-                continue
-            if _led_by(tp, spot, partition, now, events):
+            if _started_anew(tp, spot, partition, now, events) or _led_by(tp, spot, partition, now, events):
                 continue
             fault = self._check(tp, spot, partition, now)
             if fault is not None:
@@ -288,12 +301,16 @@ class Source:
                 continue
             records = partition.readable(partition.leader, spot.offset, rng.choice((2, 8, 30)))
             stable = partition.told
-            # A full response names partitions that have nothing new as well.
-            named = 0.5 if spot.offset < stable else 0.1 if spot.offset == stable else 0.0
+            if records and self._withholds(tp, now):
+                records = []
             spot.held = bool(records)
+            evidence = self._evidence(tp, spot, partition, alone=tp in alone)
+            # A full response names partitions that have nothing new as well.
+            named = 1.0 if evidence else 0.5 if spot.offset < stable else 0.1 if spot.offset == stable else 0.0
             if records or rng.random() < named:
-                events.append(_fetched(tp, spot, partition, records, (requested, now)))
-            elif now - self._answered >= (_ROUND_TRIP_S if spot.offset < stable else _LONG_POLL_S):
+                event = _fetched(tp, spot, partition, records, (requested, now))
+                events.append(replace(event, evidence=evidence))
+            elif spot.offset == stable and now - self._answered >= _LONG_POLL_S:
                 heads.setdefault(partition.leader, {})[tp] = stable
                 epochs[tp] = partition.epoch
         if heads:
@@ -302,6 +319,31 @@ class Source:
         for leader, partitions in heads.items():
             events.append(_at_head(leader, partitions, epochs, requested, now))
         return events
+
+    def _asked_alone(self, now: float) -> set[TopicPartition]:
+        alone = set()
+        while (due := self._empty.take_due(now)) is not None:
+            alone.add(due[0])
+        return alone
+
+    def _evidence(self, tp: TopicPartition, spot: _Spot, partition: Partition, *, alone: bool) -> Evidence | None:
+        """Take in an answer, as `sink.source.answers` does."""
+        if spot.held or spot.offset >= partition.told:
+            self._empty.forget(tp)
+            return None
+        place = EmptyRange(serial=spot.serial, offset=spot.offset, end=partition.told, leader_epoch=partition.epoch)
+        return self._empty.add(tp, place, asked_alone=alone, now=self._network.now)
+
+    def _withholds(self, tp: TopicPartition, now: float) -> bool:
+        """Whether the broker sends nothing of a partition that it has; when that moment is over, it sends some."""
+        until = self._withheld_until.pop(tp, None)
+        weather = self._network.weather
+        if until is None and weather.withheld and weather.answers.random() < weather.withheld:
+            until = now + weather.answers.random() * _LONGEST_MOMENT_S
+        if until is None or now >= until:
+            return False
+        self._withheld_until[tp] = until
+        return True
 
     def _shut(self, tp: TopicPartition, partition: Partition | None) -> FaultKind | None:
         if not self._network.may_describe(tp.topic):
@@ -324,6 +366,15 @@ class Source:
 
 def _denied(topic: str) -> ClusterDeniedError:
     return ClusterDeniedError(f"topic {topic} is denied", remedy="wait")
+
+
+def _started_anew(tp: TopicPartition, spot: _Spot, partition: Partition, now: float, events: list[Event]) -> bool:
+    """Tell that the leader was lost and is there again."""
+    if partition.starts == spot.starts:
+        return False
+    spot.starts = partition.starts
+    events.append(_fault(tp, FaultKind.LEADER_LOST, now, spot.offset))
+    return True
 
 
 def _led_by(tp: TopicPartition, spot: _Spot, partition: Partition, now: float, events: list[Event]) -> bool:
@@ -368,7 +419,6 @@ def _fetched(
         leader_epoch=partition.epoch,
         received_at=times[1],
         requested_at=times[0],
-        drained=not records,
     )
 
 

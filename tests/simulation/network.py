@@ -26,6 +26,9 @@ class Weather:
     lost_message: float = 0.0
     stray_message: float = 0.0
     crash_at_call: float = 0.0
+    withheld: float = 0.0
+    """Fetches from which on a broker sends nothing of a partition for a moment, though it has records."""
+    answers: random.Random = field(default_factory=lambda: random.Random(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -291,6 +291,8 @@ class World:
         self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
         self.plan.promise = 0.05 if self.promises.random() < 0.2 else 0.0
         self.plan.volumes = 0.02 if self.volumes.random() < 0.2 else 0.0
+        answers = self.weather.answers = Random(f"answers {self.seed}")
+        self.weather.withheld = 0.1 * (0.3 + answers.random()) if answers.random() < 0.35 else 0.0
         for name in _NAMES:
             self.clocks_s[name] = 0.5 * rng.random()
         if not (self.plan.cut or self.plan.volumes or self.plan.recreate or self.plan.delete_topic):

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from chains import Chain, key
-from doubles import MemoryStore, ScriptedSource
+from doubles import MemoryStore, ScriptedSource, evidence, fetched
 from pipelines import bare_board
 
 from backup_avro.chain import Base
@@ -20,7 +20,7 @@ from sink.object_store import s3_client
 from sink.roll import Roller
 from sink.scan import BaseScan
 from sink.source import fetcher, offsets
-from sink.source.fetched import AtHead, TopicPartition
+from sink.source.fetched import TopicPartition
 from sink.tail import TailLane
 from sink.track import Track, away_s
 from sink.transcode.reference import ReferenceTranscoder
@@ -77,7 +77,7 @@ def test_a_machine_that_slept_has_a_gap(monkeypatch: pytest.MonkeyPatch) -> None
     board, drafter, track, now = at_head()
     asleep(monkeypatch, HOUR)
     woke = clock.now()
-    head = AtHead(leader_id=1, partitions={T0: 9}, requested_at=woke, received_at=woke)
+    head = fetched(b"", 5, end=9, at=woke, evidence=evidence(woke))
     answers = [head]
     source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [answers.pop()] if answers else [])
     lane = TailLane(board, source, patience_s=60.0)

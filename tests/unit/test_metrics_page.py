@@ -148,7 +148,9 @@ def test_a_real_pipeline_is_measured(bench: Bench) -> None:
     pipeline.drain()
     assert pipeline.join(8.0)
     page.tally.meters.retried("brokers")
+    page.tally.meters.skipped(7)
     found = values(page)
+    assert found["tandem_skipped_offsets_total",] == 7
     state = bench.chain()
     assert found["tandem_retries_total", "brokers"] == 1
     assert found["tandem_pipeline_phase", "1", "reading"] == 1

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from chains import OPENING, PAIR, Chain, key, topic
+from chains import OPENING, PAIR, Chain, complete_generation, key, topic
 from doubles import Event, MemoryStore, ScriptedSource, StandInCluster, no_fault
 from golden.encrypted import KEY_TEXT
 from hypothesis import given
@@ -24,6 +24,7 @@ from backup_avro.chain import Kind, Part, PartitionKey, StoredObject
 from backup_avro.chain_json import unpack
 from backup_avro.errors import DamagedError, TransientError
 from backup_avro.fold import Generation
+from backup_avro.lasting import LastRecord
 from backup_avro.offer import Offer, check_offer, decode_offer, encode_offer
 from sink.chain.reader import ChainReader
 from sink.encryption.key_ring import KeyRing
@@ -572,6 +573,9 @@ def test_a_range_that_can_t_be_read_is_not_offered(bench: Bench) -> None:
     )
     with pytest.raises(TopicGoneError):
         read(bench, 0, 100, log=gone)
+    hollow = Log(offsets=list(range(50)), end=100)
+    with pytest.raises(TransientError, match="offsets 50 to 100, but generation 7 has the record at offset 90"):
+        read(bench, 0, 100, log=hollow, give_up_s=0.05, lasting=(LastRecord(7, 90, 100, 0),))
     assert offers(bench.store) == []
 
 
@@ -661,6 +665,9 @@ def test_ranges_are_planned_from_above(bench: Bench) -> None:
     assert plan((50, 90), floor=2) == ([(50, 90), (10, 50), (0, 10)], 0)
     (first, *_) = what_is_left(state, (), pace, run="r").ranges
     assert (first.folder, first.topic, first.leader, first.limit_s) == (FOLDER, "t", 1, 60.0)
+    older = complete_generation(7, {key(): 95}).state
+    ranges = what_is_left(state, (), pace, run="r", copies=(older,)).ranges
+    assert {item.lasting[0][:3] for item in ranges} == {(7, 94, 95)}
     assert building([state]) is state
     assert building([state], 2) is None
     for of in state.positions:

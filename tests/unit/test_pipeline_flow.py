@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chains import PAIR, key, topic
-from doubles import Event, ScriptedSource, fetched
+from doubles import Event, ScriptedSource, evidence, fetched
 from pipelines import QUICK, T0, Bench, through
 
 from backup_avro.chain import Base, Entry, Kind
@@ -133,14 +133,14 @@ def test_a_drained_end_is_a_position(bench: Bench) -> None:
     assert state.positions[key()].epoch == 3, "that of the last record, whoever leads now"
 
 
-def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
-    """A partition that is left out of responses may be at head where nothing readable lies in between."""
+def test_an_end_below_which_nothing_is_left_moves_the_tail(bench: Bench) -> None:
+    """Enough empty answers show that nothing readable lies in between."""
     plain = bench.log.answer
 
     def answer(source: ScriptedSource) -> list[Event]:
         now = clock.now()
         if source is bench.log.sources[0] and source.positions.get(T0) == 2 and bench.log.end == 5:
-            return [AtHead(leader_id=1, partitions={T0: 5}, requested_at=now, received_at=now)]
+            return [fetched(b"", 2, end=5, at=now, evidence=evidence(now))]
         return plain(source)
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
@@ -154,7 +154,7 @@ def test_at_head_beyond_the_position_moves_it(bench: Bench) -> None:
 
 
 def test_an_end_is_skipped_to_when_its_epoch_can_be_had(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that do not answer the question hold nothing up: every response says again what is empty."""
+    """Brokers that do not answer the question are asked again: what was shown to be empty stays so."""
     monkeypatch.setattr("sink.tail.DAMAGED_RETRY_S", 0.01)
     bench.log.append(0, 1)
     bench.start()
@@ -185,7 +185,7 @@ def test_a_leader_that_does_not_know_its_end_yet_ends_no_base(bench: Bench) -> N
         time.sleep(0.002)
         # As in a full response: the partition is named, although there is nothing to read below the end it knows.
         asked.append(source.positions[T0])
-        return [fetched(b"", asked[-1], end=6, at=now, leader_epoch=2, drained=True)]
+        return [fetched(b"", asked[-1], end=6, at=now, leader_epoch=2, evidence=evidence(now))]
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.append(*range(10))
@@ -694,7 +694,7 @@ def test_trouble_with_a_partition_is_over_when_it_is_at_head(bench: Bench, lane:
         if not trouble.is_set():
             fault = FaultKind.TRANSIENT
             return [FetchFault(topic="t", partition=0, kind=fault, detail="UNKNOWN_SERVER_ERROR", at=now)]
-        return [AtHead(leader_id=1, partitions={T0: 3}, requested_at=now, received_at=now)]
+        return [fetched(b"", source.positions[T0], end=3, at=now, evidence=evidence(now))]
 
     bench.log.answer = answer  # type: ignore[method-assign]  # the script of this test
     bench.log.compact_to(3, epoch=1)

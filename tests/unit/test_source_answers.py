@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from sink.source import topic_id, wire
 from sink.source.answers import UNCLEAR, Answers, due_probe
 from sink.source.assignment import Assignment, Broker, Partition, backoff
+from sink.source.empty_answers import ANSWERS, SECONDS
 from sink.source.error_codes import ErrorCode
+from sink.source.fetch_session import Ask
 from sink.source.fetched import AtHead, FaultKind, Fetched, FetchFault, TopicPartition
 from sink.source.leadership import CONFIRM_MISSING, DENIED_RETRY, MISSING_RETRY, take_views
 
@@ -80,13 +83,27 @@ class Rig:
 
     def exchange(self, answer: SimpleNamespace, *, after: float = 0.1, patience_s: float = 0.0) -> list[Any]:
         """Send a request of the session, take its answer, return the events."""
-        self.broker.session.next_request()
+        self.answers.asked(self.broker, self.broker.session.next_request())
         sent = self.now
         self.now += after
         self.answers.take(
             self.broker, answer, requested_at=sent, received_at=self.now, probed=None, patience_s=patience_s
         )
         return self.assignment.take_events()
+
+    def ask_alone(self, answer: SimpleNamespace) -> Fetched:
+        """Wait until one partition is to be asked for alone, take the answer, return what it says of it."""
+        due = self.broker.empty.next_due
+        assert due is not None
+        self.now = max(self.now, due)
+        probed = dict(due_probe(self.broker, self.now))
+        assert list(probed) == [TopicPartition("t", answer.partition_index)]
+        self.answers.take(
+            self.broker, response(answer, session_id=0), requested_at=self.now, received_at=self.now, probed=probed
+        )
+        [fetched] = self.assignment.take_events()
+        assert isinstance(fetched, Fetched)
+        return fetched
 
     def all_at_head(self) -> None:
         """Get to where all three are at head at 0."""
@@ -155,7 +172,6 @@ def test_records_are_handed_out_and_held() -> None:
         leader_epoch=3,
         requested_at=100.0,
         received_at=100.1,
-        drained=False,
     )
     assert isinstance(events[-1], AtHead)
     assert events[-1].partitions == {B: 0, C: 0}
@@ -226,21 +242,135 @@ def test_paused_while_it_waits() -> None:
     assert rig.broker.session.wanted(A) is not None
 
 
-def test_drained_only_when_nothing_can_have_been_squeezed_out() -> None:
-    """An empty part below the end is proof of a gap only in a response without records, throttle or redirection."""
-    empty = data(A, high_watermark=9)
-    for others, kwargs, more, drained in (
+@pytest.mark.parametrize(
+    ("others", "whole", "more", "counts"),
+    [
         ((data(B), data(C)), {}, {}, True),
         ((data(B, high_watermark=1, records=b"x"), data(C)), {}, {}, False),
         ((data(B), data(C)), {"throttle": 5}, {}, False),
         ((data(B), data(C)), {}, {"preferred_read_replica": 2}, False),
-    ):
-        rig = Rig()
-        events = rig.exchange(response(SimpleNamespace(**vars(empty) | more), *others, **kwargs))
-        [fetched] = [event for event in events if isinstance(event, Fetched) and event.partition == 0]
-        assert fetched.drained is drained
-        proven = [event for event in events if isinstance(event, AtHead) and A in event.partitions]
-        assert bool(proven) == drained
+    ],
+    ids=["nothing at all", "beside records", "throttled", "redirected"],
+)
+def test_one_empty_answer_is_no_proof(
+    others: tuple[SimpleNamespace, ...], whole: dict[str, int], more: dict[str, int], counts: bool
+) -> None:
+    """An empty part below the end proves nothing; it is asked for alone if nothing can have squeezed records out."""
+    rig = Rig()
+    empty = SimpleNamespace(**vars(data(A, high_watermark=9)) | more)
+    events = rig.exchange(response(empty, *others, **whole))
+    [fetched] = [event for event in events if isinstance(event, Fetched) and event.partition == 0]
+    assert fetched.evidence is None
+    assert not [event for event in events if isinstance(event, AtHead) and A in event.partitions]
+    asks = due_probe(rig.broker, rig.now + 0.1, most_bytes=7000)
+    assert [(tp, ask.fetch_offset, ask.partition_max_bytes) for tp, ask in asks] == ([(A, 0, 7000)] if counts else [])
+
+
+def test_what_brings_nothing_for_long_is_believed() -> None:
+    """Below an end that stays: asked for alone, with growing pauses. What is left out of responses counts as empty."""
+    rig = Rig()
+    rig.exchange(response(data(A, high_watermark=9), data(B), data(C)))
+    began, found = rig.now, None
+    for _ in range(ANSWERS - 1):
+        assert found is None
+        assert rig.exchange(response(), after=0.0)[0].partitions == {B: 0, C: 0}
+        found = rig.ask_alone(data(A, high_watermark=9)).evidence
+    assert found is not None
+    assert (found.answers, found.since) == (ANSWERS, began)
+    assert found.until - found.since >= SECONDS
+    assert rig.ask_alone(data(A, high_watermark=9)).evidence is None, "for another use it is asked again"
+
+
+@pytest.mark.parametrize("empty", range(1, ANSWERS))
+def test_records_that_come_late_are_read(empty: int) -> None:
+    """A broker that brings nothing for a moment, up to five answers in a row, has said nothing."""
+    rig = Rig()
+    rig.exchange(response(data(A, high_watermark=9), data(B), data(C)))
+    for _ in range(empty - 1):
+        assert rig.ask_alone(data(A, high_watermark=9)).evidence is None
+    fetched = rig.ask_alone(data(A, high_watermark=9, records=b"x"))
+    assert (fetched.records, fetched.evidence) == (b"x", None)
+    assert rig.broker.empty.next_due is None
+
+
+@pytest.mark.parametrize("way", ["end", "leader", "seek"])
+def test_what_changes_meanwhile_is_asked_about_anew(way: str) -> None:
+    """An end that grows while nothing comes shows that the broker holds something back."""
+    rig = Rig()
+    rig.exchange(response(data(A, high_watermark=9), data(B), data(C)))
+    for _ in range(ANSWERS - 2):
+        rig.ask_alone(data(A, high_watermark=9))
+    end = 9
+    if way == "end":
+        end = 10
+    elif way == "leader":
+        take_views(rig.assignment, [view((1, 4), (1, 3), (1, 3))], rig.now)
+        rig.assignment.take_events()
+    else:
+        rig.assignment.seek(rig.part(), 1, -1)
+        assert due_probe(rig.broker, rig.now + 60) == ()
+        rig.exchange(response(data(A, high_watermark=9)))
+    for _ in range(ANSWERS - (2 if way == "seek" else 1)):
+        assert rig.ask_alone(data(A, high_watermark=end)).evidence is None
+    assert rig.ask_alone(data(A, high_watermark=end)).evidence is not None
+
+
+def test_a_broker_that_serves_one_partition_at_a_time_is_read_to_the_end() -> None:
+    """Of fifty; the others are answered for without records, and without a word that they were left out."""
+    rig = Rig()
+    parts = [TopicPartition("t", number) for number in range(50)]
+    for tp in parts[3:]:
+        rig.assignment.assign(tp, 0, -1, None)
+    take_views(rig.assignment, [view(*[(1, 3)] * 50)], rig.now)
+    ends = dict.fromkeys(parts, 4) | {parts[-1]: 12}  # for long nobody else has anything
+    left = dict(ends)
+    turn = 0
+
+    def serve(asked: Collection[TopicPartition], *, session: int, probed: dict[TopicPartition, Ask] | None) -> None:
+        nonlocal turn
+        turn += 1
+        served = sorted(asked)[turn % len(asked)] if asked else None
+        answer = [
+            data(tp, high_watermark=ends[tp], records=b"x" if tp == served and left[tp] else None)
+            for tp in sorted(asked)
+        ]
+        rig.answers.take(
+            rig.broker, response(*answer, session_id=session), requested_at=rig.now, received_at=rig.now, probed=probed
+        )
+        for event in rig.assignment.take_events():
+            if isinstance(event, Fetched):
+                assert event.evidence is None, "records were there"
+                if event.records:
+                    tp = TopicPartition(event.topic, event.partition)
+                    left[tp] -= 1
+                    rig.assignment.advance(rig.part(tp), ends[tp] - left[tp], -1)
+
+    for _ in range(5000):
+        rig.now += 0.01
+        probe = due_probe(rig.broker, rig.now)
+        if probe:
+            serve(dict(probe).keys(), session=0, probed=dict(probe))
+        rig.answers.asked(rig.broker, rig.broker.session.next_request())
+        serve(rig.broker.session.sent.keys(), session=5, probed=None)
+    assert set(left.values()) == {0}
+
+
+@pytest.mark.parametrize("way", ["seek", "pause"])
+def test_an_answer_that_is_dropped_leaves_no_end_behind(way: str) -> None:
+    """The broker takes the new end for told, and leaves the partition out of an answer that is full of others."""
+    rig = Rig()
+    rig.all_at_head()
+    rig.broker.session.next_request()
+    if way == "seek":
+        rig.assignment.seek(rig.part(A), 0, -1)
+    else:
+        rig.assignment.pause(rig.part(A), paused=True)
+    answer = response(data(A, high_watermark=3, records=b"x"))
+    rig.answers.take(rig.broker, answer, requested_at=100, received_at=101, probed=None)
+    rig.assignment.pause(rig.part(A), paused=False)
+    events = rig.exchange(response(data(B, high_watermark=3, records=b"x")))
+    assert not [event for event in events if isinstance(event, AtHead) and A in event.partitions]
+    assert A in rig.broker.unclear
 
 
 def test_what_stays_unclear_is_asked_for_alone() -> None:
@@ -268,7 +398,8 @@ def test_what_stays_unclear_is_asked_for_alone() -> None:
     )
     [fetched] = rig.assignment.take_events()
     assert isinstance(fetched, Fetched)
-    assert (fetched.drained, fetched.end_offset) == (True, 9)
+    assert fetched.end_offset == 9
+    assert rig.broker.empty.next_due is not None  # nothing squeezed its records out: the first answer that counts
     assert rig.broker.session.incremental  # untouched by the answer with session 0
 
 
@@ -290,6 +421,12 @@ def test_an_end_below_the_watermark_is_asked_for_again() -> None:
         probed=probe,
     )
     rig.assignment.take_events()
+    [proof] = rig.exchange(response())
+    assert proof.partitions == {B: 0, C: 0}, "the newer end counts; whether nothing is left below it is asked"
+    for _ in range(ANSWERS - 2):
+        assert rig.ask_alone(data(A, high_watermark=2)).evidence is None
+    assert rig.ask_alone(data(A, high_watermark=2)).evidence is not None
+    rig.assignment.advance(rig.part(A), 2, -1)
     [proof] = rig.exchange(response())
     assert proof.partitions == {A: 2, B: 0, C: 0}
     rig.now += UNCLEAR

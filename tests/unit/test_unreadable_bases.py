@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from chains import key
-from doubles import Event, MemoryStore, ScriptedSource, fetched
+from doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
 
 from backup_avro.chain import Base, PartitionKey
 from backup_avro.container import Codec
@@ -17,7 +17,7 @@ from sink.base import BaseLane
 from sink.lanes import Board
 from sink.roll import Roller
 from sink.scan import BaseScan
-from sink.source.fetched import AtHead, FaultKind, FetchFault, TopicPartition
+from sink.source.fetched import FaultKind, FetchFault, TopicPartition
 from sink.track import Track
 from sink.transcode.segment import Segment, Transcoded
 
@@ -480,7 +480,10 @@ def test_an_end_that_was_told_before_the_rest_ends_nothing(monkeypatch: pytest.M
     it.damaged[ORDERS] = 0
     it.run(1.0)
     plain = it.source.answer
-    heads: list[Event] = [AtHead(leader_id=1, partitions={ORDERS: 1000}, requested_at=it.now, received_at=it.now)]
-    it.source.answer = lambda source: plain(source) + heads
+    topic, partition = ORDERS
+    empty: list[Event] = [
+        fetched(b"", 0, end=1000, at=it.now, topic=topic, partition=partition, evidence=evidence(it.now))
+    ]
+    it.source.answer = lambda source: plain(source) + empty
     it.run(60)
     assert not it.done(ORDERS)

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import pytest
-from chains import key, topic
+from chains import complete_generation, key, topic
 from doubles import StandInCluster
 from pipelines import QUICK, T0, Bench, through
 
@@ -134,6 +134,14 @@ def another_leads(bench: Bench) -> None:
 def done(low: int) -> Callable[[Generation], bool]:
     """Whether the chain has the base done from `low` on."""
     return lambda state: key() in state.positions and state.positions[key()].base.done == ((low, 100),)
+
+
+def test_workers_are_told_what_other_copies_hold(bench: Bench, crew: Crew) -> None:
+    """So that they don't skip it."""
+    bench.copies = (complete_generation(7, {key(): 95}).state,)
+    bench.start()
+    crew.wants((70, 100), (40, 70), (10, 40), (0, 10))
+    assert {task.lasting[0][:3] for task, _ in crew.waiting} == {(7, 94, 95)}
 
 
 def test_ranges_are_handed_out_from_above_and_taken_in_that_order(bench: Bench, crew: Crew) -> None:

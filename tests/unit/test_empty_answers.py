@@ -1,0 +1,257 @@
+"""An answer without records below the end of a log: when it is believed, and what is never skipped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from chains import Chain, complete_generation, done_base, key, part, position
+from doubles import Event, MemoryStore, ScriptedSource, evidence, fetched
+from pipelines import Bench, through
+
+from backup_avro.chain import Base, Taint
+from backup_avro.container import Codec
+from backup_avro.fold import Generation
+from backup_avro.lasting import LastRecord, contradicts, last_records
+from sink import clock
+from sink.base import BaseLane
+from sink.lanes import Board
+from sink.meters import Meters
+from sink.roll import Roller
+from sink.scan import BaseScan
+from sink.source.empty_answers import ANSWERS, SECONDS, EmptyAnswers, EmptyRange
+from sink.source.fetched import Evidence, TopicPartition
+from sink.tail import TailLane
+from sink.track import Track
+from sink.transcode.reference import ReferenceTranscoder
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PLACE = EmptyRange(serial=1, offset=4, end=9, leader_epoch=3)
+RECORD = LastRecord(generation=1, offset=7, position=9, until=0)
+
+
+def believed(empty: EmptyAnswers, now: float) -> Evidence:
+    """Answer whenever it is asked, until that is enough."""
+    while True:
+        due = empty.next_due
+        assert due is not None
+        now = max(now, due)
+        assert empty.take_due(now) == (T0, PLACE)
+        found = empty.add(T0, PLACE, asked_alone=True, now=now)
+        if found is not None:
+            return found
+
+
+def test_pauses_grow() -> None:
+    """Six answers in three seconds; who does not go on from there is answered ever more rarely."""
+    empty = EmptyAnswers()
+    assert empty.add(T0, PLACE, asked_alone=False, now=100.0) is None
+    assert empty.add(T0, PLACE, asked_alone=False, now=107.0) is None, "those of the session do not count"
+    first = believed(empty, 100.0)
+    assert (first.answers, first.since, first.until) == (ANSWERS, 100.0, pytest.approx(100.0 + SECONDS))
+    assert str(first) == "6 empty answers in 3.0 s"
+    second = believed(empty, first.until)
+    assert (second.answers, second.until) == (2 * ANSWERS - 1, pytest.approx(first.until + 2 * SECONDS))
+    for _ in range(40):
+        last = believed(empty, first.until)
+    assert believed(empty, last.until).until == pytest.approx(last.until + 10.0 * (ANSWERS - 1))
+
+
+def test_what_is_not_answered_is_asked_again() -> None:
+    """After a while, and others meanwhile; what is forgotten is not."""
+    empty = EmptyAnswers()
+    assert empty.next_due is None
+    assert empty.take_due(100.0) is None
+    empty.add(T0, PLACE, asked_alone=False, now=100.0)
+    empty.add(T1, PLACE, asked_alone=False, now=100.05)
+    assert empty.take_due(100.05) is None
+    assert [empty.take_due(101.0), empty.take_due(101.0), empty.take_due(101.0)] == [(T0, PLACE), (T1, PLACE), None]
+    empty.forget(T1)
+    empty.forget(T1)
+    assert empty.take_due(103.0) == (T0, PLACE)
+
+
+# --- what another copy proves -----------------------------------------------------------------------------------------
+
+
+def copy(**changes: Any) -> Generation:
+    """Generation 1, COMPLETE: ten offsets, the last record at 8."""
+    chain = Chain().open()
+    parts = [
+        part(0, 4, scan=1),
+        part(7, 8, start=150),
+        part(5, 6, scan=1, start=200),
+        part(3, 3, of=key(partition=1), start=250),
+    ]
+    positions = {key(): position(10, head_at=1000, base=done_base(7)), key(partition=1): position(4)}
+    chain.commit(positions, *parts).complete()
+    return replace(chain.state, **changes)
+
+
+def proven(state: Generation, delete_retention_s: float | None = 60.0) -> tuple[LastRecord, ...]:
+    """What it proves of partition 0."""
+    return last_records([state], {key(): delete_retention_s})[key()]
+
+
+def test_the_last_record_of_a_copy_lasts() -> None:
+    """Each COMPLETE copy has one of each partition, which is in the log whatever compaction does."""
+    [record] = proven(copy())
+    assert record == LastRecord(generation=1, offset=8, position=10, until=61_000)
+    assert proven(copy(), None)[0].until == math.inf
+    assert last_records([copy(), copy()], {key(): 60.0, key(partition=7): 60.0}) == {
+        key(): (record, record),
+        key(partition=7): (),
+    }
+
+
+def test_what_a_copy_can_not_prove() -> None:
+    """Where the last record may be a tombstone, aborted, cut off or given up."""
+    state = copy()
+    opening = state.opening
+    assert opening is not None
+    assert proven(replace(state, opening=None)) == ()
+    assert proven(replace(state, opening=replace(opening, isolation_level="read_uncommitted"))) == ()
+    assert proven(replace(state, completed_at=None)) == ()
+    assert proven(replace(state, taints={key(): Taint(key=key(), offset=3, reason="away")})) == ()
+    [name] = state.objects
+    whole = state.objects[name]
+    parts = tuple(replace(one, tombstones=1) if one.last == 8 else one for one in whole.parts)
+    assert proven(replace(state, objects={name: replace(whole, parts=parts)})) == ()
+    assert proven(replace(state, objects={})) == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "now", "must"),
+    [
+        (4, 9, 10**9, True),
+        (7, 8, 10**9, True),
+        (8, 9, 10**9, False),  # above the record
+        (4, 7, 10**9, False),  # below it
+        (4, 12, 10**9, False),  # what came behind the copy may have been a tombstone that is gone
+        (4, 12, 4_999, True),  # it would still be there
+        (4, 12, 5_000, False),
+    ],
+)
+def test_a_range_that_must_hold_a_record(start: int, end: int, now: int, must: bool) -> None:
+    """The record at offset 7 of a copy that has read up to 9."""
+    record = LastRecord(generation=1, offset=7, position=9, until=5_000)
+    assert contradicts(record, start, end, now=now) is must
+
+
+# --- the lanes --------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A tail or a base of [0, 9), of which the brokers answer what the test says."""
+
+    def __init__(self, *, tail: bool, lasting: tuple[LastRecord, ...] = (), limit_s: float = 60.0) -> None:
+        self.events: list[Event] = []
+        self.skipped: list[int] = []
+        self.source = ScriptedSource(ends={T0: (9, 1)}, answer=lambda _: [self.events.pop(0)] if self.events else [])
+        self.board = Board(
+            store=MemoryStore(),
+            roller=Roller(codec=Codec.NULL, sync=b"0" * 16, block_size=1000),
+            transcoder=ReferenceTranscoder(),
+            read_committed=True,
+            hurry_survey=lambda: None,
+            lasting=lambda _: lasting,
+            meters=Meters(skipped=self.skipped.append),
+        )
+        base = Base(start=0, end=0, leader=1, done_at=1) if tail else Base(start=0, end=9, leader=1)
+        self.track = self.board.tracks[T0] = Track(
+            key=key(),
+            topic="t",
+            offset=0 if tail else 9,
+            epoch=1,
+            log_start=0,
+            head_at=0,
+            head_mono=0.0,
+            head_offset=0,
+            scan=BaseScan(base, limit_s=limit_s),
+            retention_s=600.0,
+        )
+        if tail:
+            self.lane: TailLane | BaseLane = TailLane(self.board, self.source, patience_s=60.0)
+            self.lane.add(T0, self.track)
+        else:
+            self.lane = BaseLane(self.board, self.source, parallel=1, rate=None)
+            self.lane.add(T0)
+        self.lane.step(0.0)
+
+    def take(self, found: Evidence | None = None, *, end: int = 9) -> None:
+        """The broker answers without records."""
+        self.events.append(fetched(b"", self.source.positions[T0], end=end, at=clock.now(), evidence=found))
+        self.lane.step(0.0)
+
+    @property
+    def through(self) -> bool:
+        """Whether it went on to offset 9."""
+        return self.track.scan.base.complete if isinstance(self.lane, BaseLane) else self.track.offset == 9
+
+
+@pytest.mark.parametrize("tail", [True, False])
+def test_a_lane_goes_on_by_evidence_alone(tail: bool) -> None:
+    """And what it skips is counted."""
+    it = Reader(tail=tail)
+    it.take()
+    assert not it.through
+    it.take(evidence(clock.now()))
+    assert it.through
+    assert it.skipped == [9]
+
+
+@pytest.mark.parametrize("tail", [True, False])
+def test_what_another_copy_holds_is_not_skipped(tail: bool) -> None:
+    """However often a broker sends nothing: the partition is named until records come."""
+    it = Reader(tail=tail, lasting=(RECORD,))
+    for _ in range(3):
+        it.take(evidence(clock.now()))
+        it.take()
+        assert not it.through
+        [trouble] = it.board.trouble.values()
+        assert trouble.startswith("t-0: nothing comes of offsets 0 to 9, but generation 1 has the record at offset 7")
+    assert it.skipped == []
+    it.lane.remove(T0)
+    assert it.board.trouble == {}
+
+
+def test_a_leader_that_names_an_end_below_the_position_shows_no_head() -> None:
+    """It does not know its own log yet: what was written behind that end may still come."""
+    it = Reader(tail=True)
+    it.take(evidence(clock.now()))
+    before = it.track.head_mono
+    it.take(end=5)
+    assert it.track.head_mono == before
+    it.take()
+    assert it.track.head_mono > before
+
+
+@pytest.mark.parametrize(("seconds", "counts"), [(3.0, True), (15.0, True), (16.0, False)])
+def test_to_ask_again_takes_no_time_of_a_chunk(seconds: float, counts: bool) -> None:
+    """Else a short limit would never be kept. It does where asking takes a quarter of what tombstones live at least."""
+    it = Reader(tail=False, limit_s=2.0)
+    now = clock.now()
+    it.events.append(
+        fetched(b"", 0, end=9, at=now + seconds, evidence=Evidence(answers=6, since=now, until=now + seconds))
+    )
+    it.lane.step(0.0)
+    assert it.through is counts
+
+
+def test_a_pipeline_is_held_to_the_copies_of_its_pair() -> None:
+    """As they are seen when it is about to skip something: neither its base nor its tail goes on without it."""
+    bench = Bench(copies=(complete_generation(7, {key(): 9}).state,))
+    bench.log.append(*range(5))
+    bench.log.compact_to(9, epoch=1)
+    pipeline = bench.start()
+    try:
+        named = "generation 7 has the record at offset 8"
+        state = bench.until(lambda state: key() in state.positions and named in str(pipeline.report().trouble))
+        assert not state.positions[key()].base.complete
+        bench.copies = ()
+        assert bench.stored(bench.until(through(9))) == list(range(5))
+    finally:
+        pipeline.drain()
+        assert pipeline.join(5.0)
