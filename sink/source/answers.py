@@ -235,8 +235,8 @@ def due_probe(broker: Broker, now: float, *, most_bytes: int = 0) -> tuple[tuple
     That is one whose answers bring nothing below its end, alone and with room for `most_bytes`; else the longest
     unclear ones, none of them twice within UNCLEAR.
     """
-    while (due := broker.empty.take_due(now)) is not None:
-        tp, place = due
+    while (claimed := broker.empty.take_due(now)) is not None:
+        tp, place = claimed
         ask = broker.session.wanted(tp)
         if ask is not None and (ask.serial, ask.fetch_offset) == (place.serial, place.offset):
             return ((tp, replace(ask, partition_max_bytes=max(ask.partition_max_bytes, most_bytes))),)

@@ -67,6 +67,7 @@ _ELSEWHERE = (
     "controller.metrics.collector",
     "controller.setup",
     "sink.encryption.key_ring",
+    "sink.object_store.clock",
     "sink.object_store.file",
     "sink.object_store.probing",
     "sink.object_store.signed",
