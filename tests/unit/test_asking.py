@@ -23,7 +23,12 @@ def test_no_time_passes_for_the_peer_while_nobody_may_claim(reason: Reason) -> N
     asking = Asking()
     asking.due(7, 0.0)
     asking.decided(reason)
-    nobody = reason in {Reason.PAUSED, Reason.WAITING_FOR_BROKERS, Reason.WAITING_FOR_TOPICS}
+    nobody = reason in {
+        Reason.PAUSED,
+        Reason.RESTING,
+        Reason.WAITING_FOR_BROKERS,
+        Reason.WAITING_FOR_TOPICS,
+    }
     assert asking.since() == ({} if nobody else {7: 0.0})
     asking.due(7, 9_000.0)
     assert asking.since() == {7: 9_000.0 if nobody else 0.0}
