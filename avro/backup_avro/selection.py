@@ -198,9 +198,26 @@ def _best_of(holders: Sequence[Generation], key: PartitionKey) -> Generation:
     One of the log's present history, unless what they have of it is no state of the log beyond doubt, and what another
     one has, part of which was cut off, is.
     """
+    present = [state for state in _not_cut_off(holders, key) if not _reads_a_former_log(state, key, holders)]
+    if any(_is_state(state, key) for state in present):
+        return present[0]
     if any(_is_state(state, key) for state in _not_cut_off(holders, key)):
         return min(holders, key=lambda state: _left_behind(state, key))
     return min(holders, key=lambda state: (not _is_state(state, key), _left_behind(state, key)))
+
+
+def _reads_a_former_log(state: Generation, key: PartitionKey, holders: Iterable[Generation]) -> bool:
+    """Whether a later generation found the log cut, in the same epoch, below what `state` has read and not asked again.
+
+    Where volumes were put back to a snapshot, offset and epoch alone would join both histories (decision 80).
+    """
+    return any(
+        other.number > state.number
+        and cut_off(other, key)
+        and other.sound_epoch(key) == state.sound_epoch(key)
+        and 0 <= (other.taints[key].cut_at or 0) < state.sound_offset(key)
+        for other in holders
+    )
 
 
 def _not_cut_off(holders: Iterable[Generation], key: PartitionKey) -> list[Generation]:

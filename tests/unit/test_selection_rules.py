@@ -552,6 +552,24 @@ def test_what_was_cut_off_is_better_than_what_is_in_doubt_from_its_beginning() -
     assert only(select(states(doubtful, inside))).generations == (1,)
 
 
+def test_a_copy_of_the_log_before_volumes_were_put_back_is_not_joined_with_the_log_after() -> None:
+    """Offsets and epochs are the same in both histories; a generation between the two found the cut (seed 24)."""
+    former = complete_generation(1, {K: 37, U: 5}, epoch=3)
+    witness = complete_generation(2, {K: 38, U: 5}, epoch=3).taint(38, K, cut_at=29, epoch=3)
+    present = grown(complete_generation(3, {K: 32, U: 5}, epoch=3), K, 46, epoch=3).taint(2, U)
+    found = select(states(former, witness, present))
+    assert found.generation == 1
+    assert (of_k(found).generations, of_k(found).end) == ((3,), 46)
+    unseen = select(states(former, present))
+    assert of_k(unseen).generations == (1, 3)
+    above = complete_generation(2, {K: 40, U: 5}, epoch=3).taint(40, K, cut_at=38, epoch=3)
+    assert of_k(select(states(former, above, present))).generations == (1, 3)
+    nowhere = complete_generation(2, {K: 38, U: 5}, epoch=3).taint(38, K, cut_at=-1, epoch=3)
+    assert of_k(select(states(former, nowhere, present))).generations == (1, 3)
+    another_epoch = complete_generation(2, {K: 38, U: 5}, epoch=2).taint(38, K, cut_at=29, epoch=2)
+    assert of_k(select(states(former, another_epoch, present))).generations == (1, 3)
+
+
 def test_what_was_cut_off_is_restored_as_its_own_generation_has_it() -> None:
     """Another one that read the same history may have read further of it: that is no part of what is asked for."""
     asked = complete_generation(1, {K: 15}).taint(15, cut_at=12)
