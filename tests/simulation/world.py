@@ -290,7 +290,8 @@ class World:
         )
         self.plan.undescribed = 0.1 if self.rights.random() < 0.15 else 0.0
         self.plan.promise = 0.05 if self.promises.random() < 0.2 else 0.0
-        self.plan.volumes = 0.02 if self.volumes.random() < 0.2 else 0.0
+        # Markers and aborted records have no contents by which a log could be known again.
+        self.plan.volumes = 0.02 if self.volumes.random() < 0.2 and not self.plan.transactions else 0.0
         answers = self.weather.answers = Random(f"answers {self.seed}")
         self.weather.withheld = 0.1 * (0.3 + answers.random()) if answers.random() < 0.35 else 0.0
         for name in _NAMES:
@@ -715,7 +716,7 @@ class World:
             self._spoil(rng.choice(partitions))
 
     def _set_back(self, partition: Partition) -> None:
-        """Volumes are put back to a snapshot, and mostly others are written at once: offsets and epoch say nothing."""
+        """Volumes are put back to a snapshot, and as many others are written at once: offsets and epoch say nothing."""
         rng = self.volumes
         before = partition.end
         lost = partition.set_back(before - rng.randint(1, 12))
@@ -724,7 +725,7 @@ class World:
             self.say(f"the volumes of {where} are set back from {before} to {partition.end}")
             self._count("set back")
             self.judge.cut(partition, lost)
-            for _ in range(rng.choice((0, len(lost), len(lost) + 6))):
+            for _ in range(len(lost) + rng.choice((0, 6))):
                 self.values += 1
                 partition.append(rng.randrange(_KEYS), self.values)
 
