@@ -393,13 +393,22 @@ class Judge:
             return partition.passed_over(record, tail_from)
 
         problems = [compare(partition, lineage, found, may_lack=may_lack) for lineage in partition.lineages]
-        if all(problems):
+        if all(problems) and not self._joins_what_nobody_marked(partition, piece):
             raise ViolationError(
                 f"{name} restored up to {found.upto} from generations {piece.generations}: {problems[-1]}"
             )
         for record in records:
             if record.offset >= found.upto and not partition.ever_held(record):
                 raise ViolationError(f"{name}: {record}, which is in doubt, was never in the log")
+
+    def _joins_what_nobody_marked(self, partition: Partition, piece: PartitionSelection) -> bool:
+        """Whether a copy of the log before volumes were put back is joined, and no entry tells of that yet."""
+        return len(piece.generations) > 1 and any(
+            state.number in piece.generations
+            and (piece.key not in state.taints or state.taints[piece.key].cut_at is None)
+            and not self._present(piece.key, partition, state)
+            for state in self.states()
+        )
 
     def _kept_what_was_cut(self, live: list[Generation]) -> None:
         for key, watched in self.cut_off.items():

@@ -159,6 +159,7 @@ _CONSTANTS: dict[str, dict[str, Any]] = {
     "controller.tasks": {"_LONGEST_REST_S": 5.0},
     "controller.runs": {"_ANSWER_POLL_S": 0.5},
     "controller.asking": {"_AGAIN_S": 3.0},
+    "controller.spoilt_builds": {"_FIRST_REST_S": 1.0, "_LONGEST_REST_S": 8.0},
     "controller.instance": {"_LEAVE_S": 1.0},
 }
 
