@@ -22,8 +22,6 @@ def code_of(error: BaseException | None) -> ErrorCode | None:
     number = getattr(error, "errno", None)
     if isinstance(error, kafka_errors.BrokerResponseError) and isinstance(number, int):
         return ErrorCode.of(number)
-    if isinstance(error, kafka_errors.UnsupportedVersionError):
-        return ErrorCode.UNSUPPORTED_VERSION
     if error is None or type(error) is not kafka_errors.KafkaError:
         return None
     inner = [code for code in (code_of(arg) for arg in error.args if isinstance(arg, BaseException)) if code]
