@@ -112,6 +112,7 @@ HELD_KEYS = frozenset(
         "max.message.bytes",
         "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms",
+        "message.timestamp.difference.max.ms",
     }
 )
 """What `tandem restore --append` sets on a topic for as long as it adds to it, and puts back afterwards."""

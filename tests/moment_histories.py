@@ -295,7 +295,9 @@ class History:
         chosen = self.rng.choice(there)
         offset = copy.states[chosen.seq].positions[K].offset
         others = [other.state for other in self.copies if other is not copy]
-        tasks, _ = plan_sweep(state, {K: offset}, others=others, cuts={}, rules=SweepRules(horizon=0, min_gain=0.0))
+        rules = SweepRules(horizon=0, min_gain=0.0)
+        past = copy.states[chosen.seq]
+        tasks, _ = plan_sweep(state, {K: offset}, past=past, others=others, cuts={}, rules=rules)
         for task in tasks:
             if task.horizon < state.horizons.get(K, 0) or chosen.seq < state.horizon_seq:
                 continue

@@ -216,8 +216,9 @@ def number_setting(config: Mapping[str, str], name: str, *, unsaid: int, unclear
     text = config.get(name)
     if text is None:
         return unsaid
-    found = number_in(text.removeprefix("-"))
-    return unclear if found is None else -found if text.startswith("-") else found
+    digits = text.strip()
+    found = number_in(digits.removeprefix("-"))
+    return unclear if found is None else -found if digits.startswith("-") else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,4 +139,4 @@ def _pin(store: ObjectStore, key: str) -> Any:
     """A pin that can't be read keeps everything: that is how it is refused."""
     name = key.rpartition("/")[2].removesuffix(".json")
     found = next((pin for pin in pins.list_pins(store, PAIR) if pin.id == name), None)
-    return REFUSED if found is not None and (found.generation, found.until) == (None, None) else found
+    return REFUSED if found is not None and found.generation is None else found

@@ -38,8 +38,8 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="a reader's pin lasts as long as it says",
         file="sink/chain/pins.py",
-        old='                yield _bounded(_read(store, name.removesuffix(".json"), item.key), item)\n',
-        new='                yield _read(store, name.removesuffix(".json"), item.key)\n',
+        old='pin = _bounded(_read(store, name.removesuffix(".json"), item.key), item)\n',
+        new='pin = _read(store, name.removesuffix(".json"), item.key)\n',
     ),
     Mistake(
         name="a heartbeat from the future is a sign of life",

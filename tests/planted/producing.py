@@ -32,7 +32,7 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(
         name="builds that are spoilt follow one another without a rest",
         file="controller/decide.py",
-        old="    if rests:\n        return [], Reason.RESTING\n",
+        old="    if seen.spoilt.rests(seen.at):\n        return [], Reason.RESTING\n",
         new="",
     ),
     Mistake(

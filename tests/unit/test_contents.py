@@ -30,6 +30,7 @@ from sink.encryption.key_ring import KeyRing
 from sink.encryption.settings import EncryptionSettings
 from sink.record_keys import PLAIN, RecordKeys
 from sink.source import topic_id, wire
+from sink.source.error_codes import ErrorCode
 from sink.source.errors import ClusterTransientError
 from sink.source.fetched import FaultKind, FetchFault, Place, TopicPartition
 from sink.source.record_lookup import SIZES, Asked
@@ -442,9 +443,9 @@ def test_nothing_is_known_of_what_is_not_there(data: bytes, offset: int) -> None
 def test_an_offset_that_is_not_in_the_log() -> None:
     """It was deleted, or is not there yet; other errors are asked again."""
     asked = Asked({T0: Place(TEXT_ID, 5)})
-    assert asked.take(T0, part(b"", error=wire.FENCED_LEADER_EPOCH)) == "FencedLeaderEpochError"
+    assert asked.take(T0, part(b"", error=ErrorCode.FENCED_LEADER_EPOCH)) == "FENCED_LEADER_EPOCH"
     assert asked.left == [T0]
-    asked.take(T0, part(b"", error=wire.OFFSET_OUT_OF_RANGE))
+    asked.take(T0, part(b"", error=ErrorCode.OFFSET_OUT_OF_RANGE))
     assert asked.found == {T0: None}
     behind = Asked({T0: Place(TEXT_ID, 5)})
     behind.take(T0, part(b"", high=5))

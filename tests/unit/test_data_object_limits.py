@@ -82,7 +82,9 @@ def _restore(store: ObjectStore) -> None:
 
 def _sweep(store: ObjectStore) -> None:
     state = ChainReader(store, PAIR).load(1)
-    ((task,), _) = plan_sweep(state, {KEY: 25}, others=(), cuts={}, rules=SweepRules(horizon=0, min_gain=0.0))
+    ((task,), _) = plan_sweep(
+        state, {KEY: 25}, past=state, others=(), cuts={}, rules=SweepRules(horizon=0, min_gain=0.0)
+    )
     sweep_partition(store, task, write=True)
 
 

@@ -26,6 +26,7 @@ from sink.transcode.reference import ReferenceTranscoder
 from sink.transcode.segment import OUTPUT_LIMIT, Transcoded, Transcoder
 from spark_jobs import live_log, restore_check
 from spark_jobs.live_log import LiveLog
+from spark_jobs.restore_writers import Writers
 
 KINDS = (ReferenceTranscoder, CompiledTranscoder)
 both = pytest.mark.parametrize("kind", KINDS)
@@ -198,5 +199,5 @@ def test_a_check_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster=None,  # type: ignore[arg-type]  # not needed to read
         stall_seconds=5.0,
     )
-    restore_check._Reading(found, Tallies()).read(source)  # type: ignore[arg-type]
+    restore_check._Reading(found, Tallies(), Writers(())).read(source)  # type: ignore[arg-type]
     assert taken == list(range(11))
