@@ -85,9 +85,9 @@ def draft(
     props: dict[str, Value] = dict(config.kafka.reveal())
     with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
         cluster_id = admin.cluster_id()
-        guarded = ask_cluster(config, admin, store).guarded
+        guarded = ask_cluster(config, admin, cluster_id, store).guarded
         ends = log_ends(config, admin, guarded)
-        if ask_cluster(config, admin, store).guarded != guarded:
+        if ask_cluster(config, admin, cluster_id, store).guarded != guarded:
             raise TransientError("topics changed while the ends of their logs were asked for", remedy="ask again")
     cut = {key: ends[guarded.topics[key.topic_id][0], key.partition].stable for key in guarded.partitions()}
     if not cut:

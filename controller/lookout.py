@@ -161,16 +161,16 @@ def _ask_brokers(config: Config, store: ObjectStore) -> _Answer:
     props: dict[str, Value] = dict(config.kafka.reveal())
     try:
         with ClusterAdmin(props, timeout_s=ANSWER_S) as admin:
-            return _ask(config, store, props, admin)
+            return _ask(config, store, props, admin, admin.cluster_id())
     except TandemError as error:
         return _Answer(gaps=(_gap(_EVERYTHING, error),))
 
 
-def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin) -> _Answer:
+def _ask(config: Config, store: ObjectStore, props: dict[str, Value], admin: ClusterAdmin, cluster_id: str) -> _Answer:
     gaps: list[Gap] = []
     brokers = None
     try:
-        brokers = ask_cluster(config, admin, store)
+        brokers = ask_cluster(config, admin, cluster_id, store)
         try:
             brokers = replace(brokers, ends=log_ends(config, admin, brokers.guarded))
         except TandemError as error:
@@ -193,9 +193,8 @@ def _gap(what: str, error: TandemError) -> Gap:
     return Gap(message=f"nothing is known of {what}: {why}", remedy=error.remedy)
 
 
-def ask_cluster(config: Config, admin: ClusterAdmin, store: ObjectStore) -> Brokers:
+def ask_cluster(config: Config, admin: ClusterAdmin, cluster_id: str, store: ObjectStore) -> Brokers:
     """Return what the cluster has of the guarded topics, without the logs' ends. Raises errors of cluster and store."""
-    cluster_id = admin.cluster_id()
     listed = admin.topics(config.topics.include, config.topics.expressions)
     found = {info.name: info for info in listed if config.guards(info.name)}
     # After the topics: a restore names what it creates before.
